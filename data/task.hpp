@@ -1,6 +1,6 @@
 // The tasks: what each one is, and who fills its cache. A new task is one file in data/tasks/ that
 // defines `TaskInfo NAME_task()`, and one line in data/tasks.def. It trains by the recipes' rows for
-// Text until it has rows of its own in train/config/recipes/.
+// Text until it has its own rows in train/config/recipes/.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ enum class MaskRule { length, nonzero };
 
 /// The meaning of a stored sequence's bytes. Custom data are read accordingly.
 enum class TokenKind {
-  symbols,  // of a small language with a parser of its own: TaskInfo::parse
+  symbols,  // of a small language with a separate parser: TaskInfo::parse
   bytes,    // of text
   pixels,   // intensities
 };

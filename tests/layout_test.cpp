@@ -145,7 +145,7 @@ TEST_CASE("the core includes nothing of the laboratory") {
   const auto of_laboratory = [](const std::string& name) { return name.starts_with("train/lab"); };
   int inside = 0;
   for (const auto& [folder, edges] : read_sources().edges) {
-    // The Python module is a program of its own, as the laboratory is.
+    // The Python module is a separate program, as the laboratory is.
     const bool may = of_laboratory(folder) || folder.starts_with("train/python");
     for (const auto& [other, include] : edges) {
       if (!of_laboratory(other)) continue;

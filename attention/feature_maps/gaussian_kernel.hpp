@@ -31,7 +31,7 @@ struct KernelRows {
   KernelRows(const Tensor& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor)
   KernelRows(const Tensor& of, const Tensor& position_mask, double factor = 1)
       : rows(of), mask(position_mask), scale(factor) {}
-  /// As an array of its own.
+  /// As a separate array.
   [[nodiscard]] Tensor multiplied() const;
 };
 

@@ -370,7 +370,7 @@ Spec linformer_spec() {
   spec.combined_cost_at = combined_cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   spec.memory = "(N + L) D";
-  spec.exact = {{"every row is a window of its own (L = N, no padding)",
+  spec.exact = {{"every row is a separate window (L = N, no padding)",
                  "softmax",
                  {{"projection", "mean"}, {"features", "64"}},
                  {}}};

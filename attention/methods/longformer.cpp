@@ -245,7 +245,7 @@ Spec longformer_spec() {
   Spec spec;
   spec.name = "longformer";
   spec.paper = "Longformer (Beltagy et al. 2020), sec. 3";
-  spec.idea = "a sliding window, and global tokens with projections of their own";
+  spec.idea = "a sliding window, and global tokens with separate projections";
   spec.cost = "2 (1.5 W + b) N D + 2 g N E";
   spec.cost_at = cost_at;
   spec.memory = "N E (once for all heads), N g per head";

@@ -182,7 +182,7 @@ class Routing final : public Method {
   }
 
   // Block attention has one mask for all heads of an example; slots hold other tokens in every
-  // head, which therefore counts as an example of its own.
+  // head, which therefore counts as a separate example.
   [[nodiscard]] static Shape slots_shape(const Tensor& q, const Clusters& of) {
     return q.shape().with(2, of.token.size(2));
   }

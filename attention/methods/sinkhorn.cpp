@@ -280,7 +280,7 @@ Spec sinkhorn_spec() {
   Spec spec;
   spec.name = "sinkhorn";
   spec.paper = "Sparse Sinkhorn attention (Tay et al. 2020), sec. 3";
-  spec.idea = "each block sees itself and a block that a learned sorting puts beside it";
+  spec.idea = "each block sees itself and a block that a learned sorting assigns to it";
   spec.cost = "4 b N D + 2 (N / b) N D";
   spec.cost_at = cost_at;
   spec.sequential = "O(K)";

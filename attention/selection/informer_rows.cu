@@ -28,7 +28,7 @@ template <class T> struct Sample {
   int part, stride;     // keys of a part; fours of a row in shared memory, a multiple of kFours
 };
 
-/// A warp's query in shared memory. Lanes take the fours of 32 columns in orders of their own: with
+/// A warp's query in shared memory. Lanes take the fours of 32 columns in separate orders: with
 /// different keys they then read different banks. kOnce: there are no more columns, which stay in
 /// registers.
 template <class T, bool kOnce> struct Query {

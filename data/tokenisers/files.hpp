@@ -65,7 +65,7 @@ class TokenizerJson {
   void require_model(const char* type) const;
   /// A member of a part must have this value, or be absent or null.
   void require(const char* part, const char* key, const Json& wanted) const;
-  /// Refuses a list that stands in a file of its own, too, and is another there: "vocab.txt: 3 is
+  /// Refuses a list that stands in a separate file, too, and is another there: "vocab.txt: 3 is
   /// 'b', but 'c' in tokenizer.json". It may be longer here.
   void require_same(const std::filesystem::path& other, const std::vector<std::string>& theirs,
                     const std::vector<std::string>& ours) const;

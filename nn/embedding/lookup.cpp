@@ -54,7 +54,7 @@ Gradients fused_gradients(const tensor::DropoutPlan& plan, const Tensor& dx, con
   const Shape shape({second_rows, dx.size(2)});
   Gradients g{{}, second_rows > dx.size(1) ? zeros_like(dx, shape) : empty_like(dx, shape)};
   if constexpr (kHaveCuda) {
-    Tensor d;  // [B, N, E], where the table needs a pass of its own
+    Tensor d;  // [B, N, E], where the table needs a separate pass
     if (tensor::token_table_fits(vocabulary, dx.dtype())) {
       g.dtable = empty_like(dx, {vocabulary, dx.size(2)});
     } else if (plan.threshold > 0) {

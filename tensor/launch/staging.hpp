@@ -9,7 +9,7 @@
 
 namespace skytape {
 
-/// On a GPU: two pinned buffers on the host in turn, copied over on a stream of their own, so that
+/// On a GPU: two pinned buffers on the host in turn, copied over on a separate stream, so that
 /// the copy overlaps the previous step; the main stream then moves the contents to their place,
 /// which never changes and so may be read by CUDA graphs. On a CPU the host writes to the place
 /// itself.

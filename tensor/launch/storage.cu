@@ -27,7 +27,7 @@ struct Lane {
   void* workspace = nullptr;  // of cuBLAS
   bool at_crossing = false;   // its next kernel follows a fork or a join
 
-  // With a workspace of its own, so that a product captured in a graph allocates nothing; given after the
+  // With a separate workspace, so that a product captured in a graph allocates nothing; given after the
   // stream, which resets it. With one stream for each workspace cuBLAS repeats its bits.
   void create_cublas() {
     CUDA_CHECK(cublasCreate(&cublas));

@@ -93,7 +93,7 @@ void keep(const CUpti_Activity& activity) {
     time.shared_bytes = std::int64_t{record.staticSharedMemory} + record.dynamicSharedMemory;
   } else if (activity.kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
     const auto& record = reinterpret_cast<const CopyRecord&>(activity);
-    // The next batch travels from the host on a stream of its own, whenever it likes.
+    // The next batch travels from the host on a separate stream, whenever it likes.
     if (record.copyKind != CUPTI_ACTIVITY_MEMCPY_KIND_DTOD) return;
     when(record);
     time.kind = KernelTime::Kind::copy;

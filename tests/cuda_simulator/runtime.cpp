@@ -140,7 +140,7 @@ const char* cudaGetErrorString(cudaError_t status) {
   return text.c_str();
 }
 cudaError_t cudaGetLastError() { return std::exchange(device().last, cudaSuccess); }
-// Each rank of a host finds a GPU of its own; within a process all of them are the one device.
+// Each rank of a host finds a separate GPU; within a process all of them are the one device.
 constexpr int kGpus = 8;
 cudaError_t cudaGetDeviceCount(int* count) { return *count = kGpus, cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {

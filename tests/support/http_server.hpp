@@ -18,7 +18,7 @@ struct Answers {
   int cuts = 0;            // that many times
 };
 
-/// Serves 127.0.0.1 with one connection at a time, from a thread of its own, until it is dropped.
+/// Serves 127.0.0.1 with one connection at a time, from a separate thread, until it is dropped.
 class HttpServer {
  public:
   explicit HttpServer(Answers answers);

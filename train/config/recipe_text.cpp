@@ -236,7 +236,7 @@ std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task
     if (key.standard.empty()) continue;
     settings.push_back({std::string(key.key), std::string(key.standard), "default"});
   }
-  // Without rows of its own (custom data, a new task) a task trains as Text does.
+  // Without its own rows (custom data, a new task) a task trains as Text does.
   const bool known = std::any_of(recipe.rows.begin(), recipe.rows.end(), [&](const RecipeRow& row) {
     return row.task == task || row.task == task_family(task);
   });

@@ -129,7 +129,7 @@ void check_parts(const data::Json& config, const std::string& file);
 [[nodiscard]] RunConfig config_from_json(const data::Json& json, const std::string& file);
 
 /// The first phase of a run with pretrain_steps: the same encoder, data and batches, trained to
-/// predict hidden tokens by a schedule of its own. Where lengths grow, they do over the same share
+/// predict hidden tokens by a separate schedule. Where lengths grow, they do over the same share
 /// of its steps. Of such a phase, the phase itself.
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 

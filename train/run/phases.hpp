@@ -15,7 +15,7 @@ struct TrainOptions;
 /// not needed any more.
 int train(const RunConfig& config, const TrainOptions& options);
 
-/// The first phase alone, as a run of its own that others start from with `init`. UsageError if
+/// The first phase alone, as a separate run that others start from with `init`. UsageError if
 /// pretrain_steps is 0.
 int pretrain(const RunConfig& config, const TrainOptions& options);
 

@@ -44,7 +44,7 @@ class AppendFile {
   return folder / "best.safetensors";
 }
 
-/// Inside the folder of a run of two phases: the folder of the first, a run of its own.
+/// Inside the folder of a run of two phases: the folder of the first, a separate run.
 inline constexpr const char* kPretrainingFolder = "pretraining";
 
 class RunFolder {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make gpu-check: everything that only a GPU can show. Checks come in slices of under ten minutes,
-# what most hangs on first; each check has a limit of its own, and its verdict is written as soon as
+# what most hangs on first; each check has a separate limit, and its verdict is written as soon as
 # it is known.
 #   CHECKS   slices to run, in this order (default: all of SLICES below)
 #   METHODS, PRECISIONS  of the checks that take each in turn, the benchmark's too (default: all)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """page_commands.py: runs the commands of the pages, each once and small.
 
-Every page has a folder of its own, which holds what its sentences say that a user has (texts, a
+Every page has a separate folder, which holds what its sentences say that a user has (texts, a
 table, a pre-trained encoder, prepared tasks) and nothing else; its commands run there in the page's
 order. Sizes are made small by flags of SMALL; what else a command says stays. What cannot run here
 is listed in NOT_HERE, each with its reason. The last line is "N passed, N failed".

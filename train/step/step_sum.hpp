@@ -23,7 +23,7 @@ class StepSum {
   void add(std::size_t index, const Tensor& gradients, const Tensor& loss, const Tensor& correct);
   /// Adds up what the ranks have: submitted, where GPUs do that among themselves, else through the
   /// hosts, waiting for the device. No part of a captured step: NCCL demands that all ranks capture an
-  /// exchange or none does, and each rank's batches have layouts of their own.
+  /// exchange or none does, and each rank's batches have separate layouts.
   void exchange();
 
   [[nodiscard]] Tensor gradients() const { return total_.slice(0, count_); }  // f32[gradients]

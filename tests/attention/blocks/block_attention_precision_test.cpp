@@ -161,7 +161,7 @@ Sample summaries() {
   return std::move(s).drawn();
 }
 
-/// Each head has lists of its own, with repetition and with less than there is room for (BigBird).
+/// Each head has its own lists, with repetition and with less than there is room for (BigBird).
 Sample own_lists() {
   Sample s("own lists", 150, 32, 64, {{0, 1}, {1, 2}, {0, 2}});
   s.pattern.entries = integers({0, 1, 1, 2, 0, 2, /**/ 2, -1, 0, 0, 1, -1}, {2, 6});

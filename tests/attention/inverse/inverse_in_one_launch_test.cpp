@@ -301,7 +301,7 @@ TEST_CASE("at bf16 an inverse of six steps and its gradient are within 1e-4 of t
   }
 }
 
-TEST_CASE("each precision has an inverse of its own, but bf16 tf32's where blocks have no room") {
+TEST_CASE("each precision has a separate inverse, but bf16 tf32's where blocks have no room") {
   if (!cuda_or_skip()) return;
   const auto at = [&](Precision precision, const Problem& p) {
     const PrecisionScope scope(Device::cuda, precision);

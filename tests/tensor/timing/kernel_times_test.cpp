@@ -99,7 +99,7 @@ TEST_CASE(
     }
   }
   CHECK(ours == 2);
-  // The copy is first. A GPU's driver may make it by a kernel of its own.
+  // The copy is first. A GPU's driver may make it by a separate kernel.
   CAPTURE(trace.kernels.front().name);
   CHECK(trace.kernels.front().name != kernel_name(kernels[1].function));
 #ifdef SKYTAPE_CUDA_SIMULATED

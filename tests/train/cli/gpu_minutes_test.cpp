@@ -13,7 +13,7 @@
 using namespace skytape;
 using namespace skytape::test;
 
-TEST_CASE("info attention --names prints every method's name on a line of its own") {
+TEST_CASE("info attention --names prints every method's name on a separate line") {
   if (!program_or_skip()) return;
   const Workshop w;
   std::string names;

@@ -140,7 +140,7 @@ TEST_CASE(
     CHECK(shop.predict(json, {"--with-input"}).out == "ham\tgreen green\n");
     CHECK(shop.predict(json).out == "ham\n");
   }
-  SUBCASE("classes have scores of their own, beside the share of the largest class") {
+  SUBCASE("classes have their own scores, beside the share of the largest class") {
     const data::Json result = data::parse_json(read_file(fs::path(shop.run) / "result.json"));
     const data::Json& test = result["test_scores"];
     REQUIRE(test.is_object());
@@ -600,7 +600,7 @@ TEST_CASE("predict reads the files of GLUE by their columns, as data does") {
   };
   bool cola = true;
   SUBCASE("CoLA: source, label, star, sentence, and no header") {}
-  SUBCASE("MRPC: a header of its own, ids, two sentences") { cola = false; }
+  SUBCASE("MRPC: a separate header, ids, two sentences") { cola = false; }
   for (const char* split : {"train", "dev"}) {
     shop.folder.write(std::string("glue/") + split + ".tsv", rows(cola));
   }

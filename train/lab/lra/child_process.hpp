@@ -1,4 +1,4 @@
-// This program, started again as a child of its own.
+// This program, started again as a child process.
 #pragma once
 
 #include <sys/types.h>

@@ -1,5 +1,5 @@
 // The grid of the Long Range Arena: tasks x methods x seeds, and x learning rates x batches where
-// asked for; each cell a run of its own process.
+// asked for; each cell runs in a separate process.
 #pragma once
 
 #include <filesystem>
@@ -40,7 +40,7 @@ struct GridCell {
 /// All cells, seeds innermost. UsageError as resolve() throws it, and for a name given twice.
 [[nodiscard]] std::vector<GridCell> grid_cells(const GridOptions& options);
 
-/// Gives each cell whose folder holds a run that computes something else a folder of its own, <folder>-2,
+/// Gives each cell whose folder holds a run that computes something else a separate folder, <folder>-2,
 /// -3, …, and says on stderr in which keys they differ: what is there is never shown as the cell's.
 void place_cells(std::vector<GridCell>& cells, const std::filesystem::path& out);
 

@@ -175,7 +175,7 @@ class TableMaker {
     });
     if (arena) {
       table_.notes.emplace_back(
-          "Long Range Arena paper: larger models with schedules of their own for each task (recipe "
+          "Long Range Arena paper: larger models with separate schedules for each task (recipe "
           "`lra`); its Retrieval trains 5,000 steps and is known to be low.");
     }
     note("text",

@@ -95,7 +95,7 @@ void check(const InputSource& source, const ApproxOptions& options,
   }
 }
 
-/// Output of a method with initial values and draws of its own.
+/// Output of a method with its own initial values and draws.
 Tensor run_method(const Candidate& c, const attention::Inputs& in, const Random& random) {
   ParameterStore store;
   const auto method = c.spec->make(layer_context(in, in.q.size(2), store), c.options);

@@ -53,7 +53,7 @@ struct MatrixStudy {
 /// The effective matrices of every method at one head: column j is the output where the value of
 /// token j is one, and of all others zero. Draws that look at the values see the text's own. A
 /// method whose output is something else (Luna's memory is made of values, Longformer's global
-/// tokens have values of their own) has no such matrix, and is left out.
+/// tokens have their own values) has no such matrix, and is left out.
 /// UsageError for a head that the model does not have, more features than tokens, bad options, and
 /// where no method has a matrix.
 [[nodiscard]] MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options);

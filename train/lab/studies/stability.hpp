@@ -19,7 +19,7 @@ namespace skytape::train {
 /// does not say what dropout does meanwhile, and it decides which methods come out as stable:
 struct InstabilityScores {
   std::vector<double> weights;  // f in evaluation mode, same draws on both sides: the weights alone
-  std::vector<double> dropout;  // f as training computes it: each side draws masks of its own
+  std::vector<double> dropout;  // f as training computes it: each side draws its own masks
 };
 
 /// Scores of the first `steps` steps of a fresh model.

@@ -354,7 +354,7 @@ class Attention(nn.Module):
         length = length if length is None else _whole("length", length)
         own, _ = _engine.initial(_name(name), options, heads, dim // heads, length or 1024, dim, 0)
         if own and length is None:
-            raise UsageError(f"Attention: {name} has parameters of its own; say length=, the longest N")
+            raise UsageError(f"Attention: {name} has its own parameters; say length=, the longest N")
         row = _METHODS[name]
         if any(option["key"] == "attention_dropout" for option in row["options"]):
             options = {"attention_dropout": "0", **options}

@@ -190,7 +190,7 @@ TEST_CASE("unfinished, broken, doubled and foreign run folders are named and lef
   CHECK(text.find("notes") == std::string::npos);
 }
 
-TEST_CASE("what the user set makes a row of its own, unless the grid asked for just that") {
+TEST_CASE("what the user set makes a separate row, unless the grid asked for just that") {
   const Folder folder;
   finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1, "500"), 0.5);
   const auto found = [&] { return find_runs(folder.path()); };

@@ -354,7 +354,7 @@ TEST_CASE("a grid with a budget gives every seed the steps of the first, also wh
   }
 }
 
-TEST_CASE("a cell whose folder holds a run by other settings runs in a folder of its own") {
+TEST_CASE("a cell whose folder holds a run by other settings runs in a separate folder") {
   if (!program_or_skip()) return;
   const Workshop w;
   const auto grid = [&](const std::vector<std::string>& more) {
