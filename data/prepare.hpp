@@ -52,7 +52,7 @@ void prepare(const TaskInfo& task, const std::filesystem::path& root,
              const PrepareOptions& options = {});
 
 /// Fetches the official archive of a task, from `url` if that is not empty, into
-/// `<root>/downloads`; returns where it lies. UsageError for a task without one, or another kind of
+/// `<root>/downloads`; returns its path. UsageError for a task without one, or another kind of
 /// address.
 std::filesystem::path fetch_source(const TaskInfo& task, const std::filesystem::path& root,
                                    const std::string& url, const FetchOptions& options = {});

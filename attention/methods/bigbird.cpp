@@ -9,7 +9,7 @@
 // As the papers' code: the table of random blocks is drawn once and serves all examples and steps,
 // a block may be drawn that is listed already and then counts twice (only with random_range =
 // official: ours leaves such blocks out), and the output of padded queries is zero. Deviations: the
-// table lies in the checkpoint, each layer and head has its own, and random blocks come from the
+// table is in the checkpoint, each layer and head has its own, and random blocks come from the
 // whole sequence (random_range = official: from its beginning, as the code does at these lengths);
 // padded keys have weight zero instead of exp(-1e4 + score); N need not be a multiple of b, and
 // with fewer than five blocks attention is dense. Without any real token the output is zero.

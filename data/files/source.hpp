@@ -96,7 +96,7 @@ class LineReader {
 /// A file found in a SourceTree.
 struct SourceFile {
   std::string path;   // inside the tree, '/' between the parts, a final ".gz" removed
-  std::string shown;  // for messages: where it lies
+  std::string shown;  // its place, for messages
 };
 
 /// Visits the files below a folder, or the entries of an archive (tar, zip, any compression), or

@@ -31,7 +31,7 @@ struct ReviewName {
 struct Review {
   ReviewName name;
   std::string text;
-  std::string place;  // where it lies, for messages
+  std::string place;  // its path, for messages
 };
 
 /// Each split sorted by label, id and rating: folders and archives of any order give the same.
@@ -40,7 +40,7 @@ struct Reviews {
   std::int64_t unlabelled = 0;  // files of train/unsup, which are not read
 };
 
-/// True for an archive, and for a folder where reviews or their archive lie.
+/// True for an archive, and for a folder with reviews or their archive.
 [[nodiscard]] bool may_hold_reviews(const std::filesystem::path& from);
 
 /// Reads `options.from`: the archive, a folder with the archive at any depth, or one with the

@@ -162,7 +162,7 @@ void build_retrieval(const TaskInfo& task, const PrepareOptions& options, CacheS
 
 }  // namespace
 
-// The two names differ in where their caches lie.
+// The two names differ in the paths of their caches.
 TaskInfo retrieval_task() {
   return {.name = "retrieval",
           .description = "does one paper cite the other? byte by byte (AAN)",

@@ -13,7 +13,7 @@ namespace skytape::data {
 /// UsageError for an unknown kind, or a vocabulary that cannot be learnt or would replace a file.
 [[nodiscard]] TokenChoice chosen_tokens(const PrepareOptions& options);
 
-/// The vocabulary that lies in files; null where there are none, or where they are to be learnt.
+/// The vocabulary in files; null where there are none, or where they are to be learnt.
 /// DataError if it is broken, or larger than a set can store.
 [[nodiscard]] std::shared_ptr<const Vocabulary> given_vocabulary(const TokenChoice& choice,
                                                                  const PrepareOptions& options);

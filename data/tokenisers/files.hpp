@@ -1,4 +1,4 @@
-// The files that Hugging Face's tokenisers lie in, as far as several kinds read them.
+// The files of Hugging Face's tokenisers, as far as several kinds read them.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Vectors of n-grams: a sum that tells a position which tokens stand before its own.
 //
-// A byte says little; two to six of them are nearly words. Their vectors lie in one table, at a row
+// A byte says little; two to six of them are nearly words. Their vectors are in one table, at a row
 // that a hash chooses, as in Bojanowski et al. 2017 (fastText) and Pagnoni et al. 2024, sec. 3.2.1
 // (byte latent transformer): a table of all 256^6 would be mostly empty, and n-grams that share a
 // row are told apart by the others that end at the same place.

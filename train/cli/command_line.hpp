@@ -21,7 +21,7 @@ class Flag {
  public:
   explicit Flag(CLI::Option* option) : option_(option) {}
 
-  /// The value lies between them, both included.
+  /// The value must be between them, both included.
   Flag& between(std::int64_t low, std::int64_t high);
   /// As between(), for numbers with fractions.
   Flag& within(double low, double high);

@@ -348,7 +348,7 @@ void add_predict(const Command& program) {
           "is said at the end")
       .required();
   command.add_flag("--scores", flags->scores,
-                   "probabilities beside the label, a column for each class");
+                   "probabilities after the label, a column for each class");
   command.add_option("--draws", flags->draws, kDrawsHelp).between(1, kMostDraws);
   command
       .add_option(

@@ -51,7 +51,7 @@ std::string why_not_comparable(std::span<const double> gflops) {
   if (*most <= kMostMoved * *least) return {};
   return fmt::format(
       "the GEMM throughput moved between {:.0f} and {:.0f} GFLOP/s meanwhile: others "
-      "use the machine, and times beside each other do not compare",
+      "use the machine, and the times cannot be compared",
       *least, *most);
 }
 

@@ -121,7 +121,7 @@ void load(OpenRun& run, Progress& progress) {
   if (going_on) load_checkpoint(run, progress);
   if (!loaded.empty()) progress.line(loaded);
   if (const fs::path file = config_file(options.out); !fs::exists(file)) {
-    // It stays where it is: it alone also says where the data lie, from any folder.
+    // It stays where it is: it alone also says where the data are, from any folder.
     Json own = run.json;
     own["data_root"] = fs::absolute(run.config.data_root).lexically_normal().string();
     run.folder->write_json(file, own);

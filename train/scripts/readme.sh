@@ -40,7 +40,7 @@ snippet() {
 }
 
 # exists PAGE NAME: a file or folder, seen from the root or from the page; * stands for any text.
-# `_cpu.cpp` and `.cu` mean any file that ends so, and `vmean.cpp` alone lies in any folder.
+# `_cpu.cpp` and `.cu` mean any file that ends so, and `vmean.cpp` alone may be in any folder.
 exists() {
   compgen -G "$2" >/dev/null || compgen -G "$(dirname "$1")/$2" >/dev/null && return
   case $2 in */*) return 1 ;; [._]*) set -- "$1" "*$2" ;; esac

@@ -79,7 +79,7 @@ class Evaluator {
   bool masked_;     // hidden tokens are predicted, not classes
   Tensor results_;  // of a batch: scores f32[K, B, C], sorted by length, or the loss and the
                     // correct answers of hidden tokens, f32[2]
-  Tensor buffer_;   // where results_ lies
+  Tensor buffer_;   // the memory of results_
   std::int64_t buffers_ = 0;  // how many there were: addresses are part of the layout
 };
 

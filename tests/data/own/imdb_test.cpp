@@ -154,7 +154,7 @@ TEST_CASE("IMDb: what lacks, breaks or repeats reviews is refused with its place
   CHECK(added("h", "aclImdb/train/pos/700_8.txt", "").empty());
   CHECK(contains(imdb.warnings, "train/pos/700_8.txt: empty review, skipped"));
   CHECK(added("i", "aclImdb/test/neg/._3_2.txt", "x").empty());
-  CHECK(contains(imdb.warnings, "1 files beside the reviews are left out"));
+  CHECK(contains(imdb.warnings, "1 files next to the reviews are left out"));
   CHECK(contains(imdb.warnings, "test/neg/._3_2.txt"));
   PrepareOptions options;
   options.header = true;

@@ -171,7 +171,7 @@ TEST_CASE("an added token of a tokenizer.json is no piece of words, but for the 
   CHECK(numbers(*wordpiece, "##e the1") == Numbers{12, 6, 11});
 }
 
-TEST_CASE("a tokenizer.json decides where the files that it stands for lie beside it") {
+TEST_CASE("a tokenizer.json decides where the files that it replaces are next to it") {
   if (!unicode_or_skip()) return;
   const Folder folder;
   const std::string words =
@@ -197,11 +197,11 @@ TEST_CASE("a tokenizer.json decides where the files that it stands for lie besid
   };
   CHECK(
       contains(error("lowercase", false, R"({"do_lower_case": true})"),
-               "do_lower_case is true, but normalizer.lowercase of the tokenizer.json beside it is "
+               "do_lower_case is true, but normalizer.lowercase of the tokenizer.json next to it is "
                "false"));
   CHECK(contains(error("strip_accents", true, R"({"strip_accents": false})"), "strip_accents is"));
   CHECK(contains(error("handle_chinese_chars", false, R"({"tokenize_chinese_chars": true})"),
-                 "handle_chinese_chars of the tokenizer.json beside it is false"));
+                 "handle_chinese_chars of the tokenizer.json next to it is false"));
   CHECK(contains(error("type", "NFKC", "{}"), "normalizer: expected BertNormalizer"));
   // Another model's words.
   folder.write("vocab.txt", words.substr(0, words.find("Hallo")) + "Hello\n");

@@ -142,7 +142,7 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
   CHECK_MESSAGE(contains(weights.err, "label2"), weights.err);
 }
 
-TEST_CASE("only config.json says where the data lie") {
+TEST_CASE("only config.json says where the data are") {
   if (!program_or_skip()) return;
   const OwnData own;
   const fs::path run = own.folder.path() / kRun;

@@ -1,5 +1,5 @@
 // Runs the programs themselves, as a user would. SKYTAPE_PROGRAM says where skytape is; skytape-lab
-// lies beside it.
+// is next to it.
 #pragma once
 
 #include <sys/types.h>

@@ -186,7 +186,7 @@ TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key
   CHECK(contains(error_with(bert, "pad_token_id", 5000), "pad_token_id"));
   // A configuration that fits neither the tensors nor the vocabulary.
   CHECK(contains(error_with(bert, "vocab_size", 50),
-                 "vocab_size is 50, but the vocabulary beside it"));
+                 "vocab_size is 50, but the vocabulary next to it"));
   CHECK(contains(
       error_with(bert, "max_position_embeddings", 512),
       "tensor embeddings.position_embeddings.weight is f32[24, 24]@cpu, config.json says "));

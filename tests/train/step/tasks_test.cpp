@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A task, where its source lies, and what a run on it must report.
+/// A task, the path of its source, and the report that a run on it must give.
 struct Case {
   std::string task, attention;
   fs::path from;

@@ -141,7 +141,7 @@ def warning_of(rates):
     if not rates or max(rates) <= 1.2 * min(rates):
         return ""
     return (f"Warning: the GEMM throughput moved between {min(rates):.0f} and {max(rates):.0f} "
-            "GFLOP/s meanwhile: others use the machine, and rows do not compare.")
+            "GFLOP/s meanwhile: others use the machine, and the rows cannot be compared.")
 
 
 def median(runs):

@@ -331,7 +331,7 @@ void add_bench(const Command& program) {
       .excludes({"--features", "--ranks", "--predicted", "--predict"});
   command
       .add_flag("--kernels", flags->kernels,
-                "cuda: every kernel of one step, its time beside its work")
+                "cuda: every kernel of one step, its time and its work")
       .excludes({"--forward", "--no-graph", "--ranks", "--predicted", "--predict"});
   command.runs([flags] {
     if (flags->kernels) return run_kernels(*flags);

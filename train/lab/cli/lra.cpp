@@ -82,7 +82,7 @@ int run(const LraFlags& flags) {
 
 void add_lra(const Command& program) {
   const Command command = program.add_command(
-      "lra", "run a grid of tasks and methods, and put it in a table beside the papers' numbers");
+      "lra", "run a grid of tasks and methods; print a table with the papers' numbers");
   const auto flags = std::make_shared<LraFlags>();
   command.add_option("--tasks", flags->tasks, "tasks a,b,…, or all: Path-X too");
   command.add_option("--attentions", flags->attentions, "methods a,b,… or all");

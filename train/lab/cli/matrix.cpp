@@ -169,7 +169,7 @@ int run(MatrixFlags flags) {
 
 void add_matrix(const Command& program) {
   const Command command = program.add_command(
-      "matrix", "the attention matrix of every method for a sentence, beside the exact one");
+      "matrix", "the attention matrix of every method for a sentence, and the exact one");
   const auto flags = std::make_shared<MatrixFlags>();
   command.add_option("--run", flags->run, "run folder");
   command.add_option("--model", flags->model, "folder of a BERT or RoBERTa encoder");

@@ -20,7 +20,7 @@ struct CurvesOptions {
   std::vector<std::int64_t> shares = {4, 8};             // k = n / share
   std::int64_t batch = 32;                               // sequences of the shortest n in a step
   Choices base;                                          // the rest of every cell
-  std::filesystem::path out;  // the cells' folders; the corpus of n lies in data/n<n>
+  std::filesystem::path out;  // the cells' folders; the corpus of n is in data/n<n>
 };
 
 /// A run of the figure.

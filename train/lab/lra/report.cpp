@@ -240,7 +240,7 @@ std::string accuracy_tables(const fs::path& runs, std::vector<std::string>& skip
     skipped.push_back(line);
   }
   return heading("The arena, task by task") + to_html(arena_table(accuracies)) +
-         heading("Accuracy beside the papers") + to_html(to_table(accuracies)) +
+         heading("Accuracy and the papers' accuracy") + to_html(to_table(accuracies)) +
          (times.rows.empty() ? "" : heading("Time to accuracy") + to_html(times));
 }
 

@@ -13,7 +13,7 @@ namespace skytape::train {
 
 struct ReportOptions {
   std::filesystem::path
-      runs;  // run folders and folders of studies lie directly below it; or one run
+      runs;  // run folders and folders of studies are directly below it; or one run
   std::filesystem::path out;  // a folder, or the page's own name: FOLDER/NAME.html
   int refresh_seconds = 0;    // above zero: the page loads itself anew
 };

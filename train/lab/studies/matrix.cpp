@@ -242,7 +242,7 @@ std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
     std::replace(file.begin(), file.end(), ' ', '-');
     all.push_back(
         {file,
-         fmt::format("{}, layer {}: {} beside {}", text.model, text.layer, m.name, m.target),
+         fmt::format("{}, layer {}: {} and {}", text.model, text.layer, m.name, m.target),
          {scaled("exact: " + m.target, m.exact, m.matrix), scaled(m.name, m.matrix, m.exact),
           map("difference", tensor::subtract(m.matrix, m.exact))},
          3});

@@ -273,7 +273,7 @@ std::vector<Statement> projection_statements() {
        "|exp(x E^T) F w - exp(x) w| <= e |exp(x)| |w|", "largest left side over |exp(x)| |w|",
        Relation::at_most, false, 0, exponential_error},
       {"theorem-2-exchange", "Linformer, proof of Theorem 2",
-       "|exp(x E^T) - exp(x) R^T| is small beside |exp(x)|, as the proof takes it to be: within e",
+       "|exp(x E^T) - exp(x) R^T| is small against |exp(x)|, as the proof takes it to be: within e",
        "largest left side over |exp(x)|", Relation::at_most, false, 0, exponential_exchange},
   };
 }
