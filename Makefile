@@ -5,7 +5,7 @@ MODE      ?= release# release | debug | asan | fuzz (clang++)
 CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
 MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
 CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real
-PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere, with lib/ beside it; 0: for this machine
+PORTABLE  ?= 0# 1: x86-64-v3 portable binary, with lib/ next to it; 0: for this machine
 DNNL      ?= 1# 0: products by Eigen, where oneDNN is installed, too
 WERROR    ?= 0# 1: warnings are errors (CI)
 
@@ -78,14 +78,14 @@ ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) $(if $(filter $(ASKS_CUDA),$<),$(FOR_C
 ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
   $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) --expt-relaxed-constexpr \
   $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) $(FOR_CUDA) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
-# A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
+# A portable program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
 COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
 # Each access of simulated kernels is watched for races, which address sanitizer does not allow.
 RACES    := $(if $(SIMULATED),$(if $(filter asan,$(MODE)),,-fsanitize=thread))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 # Extra flags of single files: MPI's header, CUPTI's, which a toolkit may keep apart, cuRAND's,
-# which a test needs and no carried program has, and races.
+# which a test needs and no portable program has, and races.
 OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
 $(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp,$(eval OF_$f := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)))
@@ -96,7 +96,7 @@ OF_tensor/timing/kernel_times.cu := $(if $(CUDA_ROOT),-I$(CUDA_ROOT)/extras/CUPT
 CURAND := $(if $(filter 0,$(PORTABLE)),$(CUDA_ROOT))
 OF_tests/tensor/random/random_test.cpp := $(if $(CURAND),-DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include)
 OF_tests/tensor/launch/cuda_simulator_test.cpp := $(RACES)
-# A carried program has most of CUDA inside and looks for libraries beside itself first.
+# A portable program contains most of CUDA and looks for libraries in its own folder first.
 CUDA_LIBS_0 := -Wl,-rpath,$(CUDA_ROOT)/lib64 -lcudart -ldl
 CUDA_LIBS_1 := -lcudart_static -ldl -lrt -lpthread
 CARRIED_1   := -Wl,-rpath,'$$ORIGIN/lib:/usr/local/cuda/lib64'

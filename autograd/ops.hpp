@@ -71,7 +71,7 @@ namespace skytape {
 /// x with padded rows zeroed: x: [B, N, E] or [B, H, N, D], mask: [B, N].
 [[nodiscard]] Var mask_rows(Var x, const Tensor& mask, double scale = 1);
 
-// Layer norm and what stands beside or behind it, in fewer kernels on CUDA (ops_norm.cpp)
+// Layer norm and the operations beside or behind it, in fewer kernels on CUDA (ops_norm.cpp)
 /// y = layer_norm(x) for one or two readers, and x for a residual connection past them.
 struct NormBeside {
   Var x;

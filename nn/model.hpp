@@ -54,7 +54,7 @@ struct StepContext {
   std::function<void(int layer, const attention::Inputs& inputs, const Tensor& out)> observe;
 };
 
-/// The context of an answer: a function of model and example, whatever stands beside it. `draw` of
+/// The context of an answer: a function of model and example, whatever the batch. `draw` of
 /// the method is numbered from 0.
 [[nodiscard]] StepContext answer_context(std::uint64_t seed, std::int64_t draw = 0);
 

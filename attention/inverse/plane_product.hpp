@@ -207,7 +207,7 @@ __device__ __forceinline__ void Result<S>::add(const A& a, const B& b, const F& 
     for_tiles([&](int r, int c, int) { Core::mma(tiles[r][c], x[r], y[c / 2][c % 2]); });
   };
   // Fragments are loaded a third of a turn or two ahead of their first use, into the registers of those
-  // whose last use is over. Measured on an H100, with copies beside products: the middle of 64 matrices of
+  // whose last use is over. Measured on an H100, with copies parallel to products: the middle of 64 matrices of
   // 128 rows forward 141 and 125 us, backward 242 and 236; two warps on a scheduler had hidden most of it.
   FragmentsA a_low, a_high;
   FragmentsB b_low, b_high;
@@ -299,7 +299,7 @@ __device__ __forceinline__ void keep(const Square<L>& from, Number* image, int p
       },
       part);
 }
-/// The same beside a product of square matrices (Result::add).
+/// The same in parallel with a product of square matrices (Result::add).
 template <class L> struct Keep {
   const Square<L>& from;
   Number* image;
@@ -313,7 +313,7 @@ __device__ __forceinline__ void begin_load(const Number* image, Square<L>& to, i
       [&](int at, int from) { __pipeline_memcpy_async(to.planes + at, image + from, 16); }, part);
   __pipeline_commit();
 }
-/// The same beside the first half of a product of square matrices (Result::add).
+/// The same in parallel with the first half of a product of square matrices (Result::add).
 template <class L> struct Load {
   const Number* image;
   Square<L>& to;

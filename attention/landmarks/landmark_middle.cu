@@ -45,7 +45,7 @@ struct Middle {
   float* aside;     // [G, 2, kSize, kSize]
 };
 
-/// Numbers of a block beside its matrices.
+/// Numbers of a block, apart from its matrices.
 template <class L> struct Vectors {
   float rows[L::kWarps / 2][L::kSize], columns[2][L::kSize];  // shares of sums, by warps
   float r[L::kSize], term[L::kSize];

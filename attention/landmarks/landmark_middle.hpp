@@ -5,7 +5,7 @@
 //   T = R Z R P   with Z, nearly the inverse of R M R                    scaled_inverse.hpp     (2)
 //
 // Z needs no P, and dP, which other gradients wait for, none of dZ: so each way has two calls, and what
-// takes long can run beside what else a method does. On a GPU at bf16 each is one kernel, a block for
+// takes long can run in parallel with the rest of a method. On a GPU at bf16 each is one kernel, a block for
 // each matrix, where matrices are small enough (landmark_middle.cu). Elsewhere the middle is made of
 // kernel_matrix and scaled_inverse_times, by the call that gives T or dP.
 //

@@ -226,7 +226,7 @@ Draws complete_lists(const Inputs& in) {
   return draws;
 }
 
-/// Two products for each listed block, five on the way back. Rows beside the ends list four blocks
+/// Two products for each listed block, five in backward. Rows next to the ends list four blocks
 /// and may draw Q - 4 others, the rest five and Q - 5.
 Cost cost_at(const CostSizes& s) {
   const Config config;

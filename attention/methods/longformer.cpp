@@ -125,7 +125,7 @@ class Longformer final : public Method {
   //   (3)  da = du C^T / sqrt D    dC = a^T du / sqrt D
   //        dA = da^T X_g    dbias = sum of da    dX_g += da A
 
-  /// Rows of all heads together: [H, B g, …] for the projections, [B, g H, …] beside x.
+  /// Rows of all heads together: [H, B g, …] for the projections, [B, g H, …] next to x.
   struct Globals {
     Tensor queries;         // a: [H, B g, D]
     Tensor wanted;          // u: [B, g H, E]

@@ -6,7 +6,7 @@
 // and values of the blocks are mixed by it, and attention is local.
 //
 //   time     forward 4 b N D + 2 (N / b) N D multiply-adds per head, backward about twice that
-//   memory   saved: keys and values beside the mixed ones, outputs, (N / b)^2 numbers for the matrix
+//   memory   saved: keys and values next to the mixed ones, outputs, (N / b)^2 numbers for the matrix
 //            and K potentials of length N / b; scores of tokens are made again, block by block
 //
 // Deviations and choices:

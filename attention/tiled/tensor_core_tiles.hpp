@@ -7,7 +7,7 @@
 // serves all of its rows. M, N and K are here a product's, of a tile: own rows, walked rows, the head's
 // width; not the N queries and M keys of tiled.hpp. Weights go from the score product to the value
 // product within a lane's registers (tensor_core.hpp). Exponentials, sums and row statistics stay f32.
-// Scores carry a factor log2(e), so that an exponential is one instruction.
+// Scores include a factor log2(e), so that an exponential is one instruction.
 #pragma once
 
 #include <cuda_pipeline.h>

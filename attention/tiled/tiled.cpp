@@ -103,7 +103,7 @@ Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
                        DType::i32, Device::cuda);
 }
 
-/// Rows as their scores are computed from them: beside the tensor cores a GPU multiplies in f32 always.
+/// Rows as their scores are computed from them: outside tensor cores a GPU always multiplies in f32.
 Tensor as_scored(const Tensor& x) {
   return x.device() == Device::cpu ? tensor::as_multiplied(x) : x;
 }

@@ -31,7 +31,7 @@ struct FormatHints {
   std::string name;                          // for messages
   RecordFormat trained = RecordFormat::tsv;  // of the examples that the labels come from
   std::span<const std::string> labels = {};  // that there are
-  ColumnNames columns = {};                  // that training read, beside those of usual names
+  ColumnNames columns = {};                  // that training read, besides those of usual names
   char delimiter = ',';                      // of CSV
 };
 

@@ -33,7 +33,7 @@ class TokeniserConfig {
 
   /// A truth value; `otherwise` where it is not said, or null. DataError if it is no truth value.
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
-  /// A tokenizer.json beside it says `value` of the same: DataError naming both unless `key` is not
+  /// A tokenizer.json next to it says `value` of the same: DataError naming both unless `key` is not
   /// said, has that value, or belongs to a class of tokenisers that reads tokenizer.json alone.
   void require_same(std::string_view key, bool value, const std::string& part) const;
 

@@ -19,7 +19,7 @@ struct SpecialToken {
   std::int32_t number = 0;
   bool takes_spaces = false;         // white space in front of it belongs to it
   bool takes_spaces_behind = false;  // and that behind it
-  bool whole_word = false;           // it counts only where no character of a word is beside it
+  bool whole_word = false;           // it counts only where no character of a word is next to it
   bool normalised = false;  // an added word: sought once special tokens are cut, normalised itself
   bool piece = true;        // an ordinary entry as well, which words are cut into
 };

@@ -1,4 +1,4 @@
-// A depthwise convolution beside attention: every channel is mixed with its neighbours' alone.
+// A depthwise convolution parallel to attention: every channel is mixed with its neighbours' alone.
 //
 // Notation: B batch, N positions of this batch, E width, T taps in a row, R rows of taps.
 #pragma once
@@ -22,7 +22,7 @@ struct Window {
 
 /// y[b, n, e] = sum over r, t of weight[r T + t, e] x[b, n + (r - (R-1)/2) columns + t - (T-1)/2, e];
 /// outside x is 0. x: [B, N, E], weight: [R T, E] -> [B, N, E]. Wu et al. 2019 call it a depthwise
-/// convolution; Xiong et al. 2021 (Nyströmformer) set one beside attention.
+/// convolution; Xiong et al. 2021 (Nyströmformer) use one parallel to attention.
 [[nodiscard]] Var depthwise_convolution(Var x, Var weight, const Window& window);
 
 /// residual + drop(depthwise_convolution of x with padded rows zeroed): one kernel forward on CUDA.

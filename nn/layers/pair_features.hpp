@@ -18,7 +18,7 @@ namespace skytape::nn {
 /// a, b, a * b and a - b, as the Long Range Arena joins two encodings. With `cosine` these are of
 /// unit vectors u along a - c and v along b - c, where c is the running mean of all encodings in
 /// training, and 4 u.v joins them. Mean encodings of long texts have nearly one direction: what tells
-/// two of them apart is small beside it, and drowns the cosine as well if they stay as they are.
+/// two of them apart is small against it, and drowns the cosine as well if they stay as they are.
 class PairFeatures {
  public:
   PairFeatures(ParameterStore& store, std::int64_t width, bool cosine);

@@ -28,7 +28,7 @@ struct Windows {
 
 struct UnfoldPlan {
   std::int64_t rows, columns;          // of the picture; rows columns = N
-  std::int64_t out_rows, out_columns;  // windows below and beside one another; their product is M
+  std::int64_t out_rows, out_columns;  // windows vertically and horizontally; their product is M
   std::int64_t width;                  // E
   std::int64_t side, stride;
 };

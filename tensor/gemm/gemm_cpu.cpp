@@ -76,7 +76,7 @@ template <class T> struct SerialProduct {
       if (precision(Device::cpu) == Precision::bf16) {
         gemm_bf16_cpu(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
       } else if (n % kVector == 1 && n > 1 && n < 16 * kVector) {
-        // Values beside their normaliser, S columns and the mean of the rest: alone, the last costs
+        // Values with their normaliser, S columns and the mean of the rest: alone, the last costs
         // a tenth of what the whole vector for it would (26 % of a product with 33 columns).
         run_dnnl(n - 1, b, c);
         run_dnnl(1, op_b == Op::transpose ? b + (n - 1) * ldb : b + (n - 1), c + (n - 1));

@@ -231,7 +231,7 @@ std::vector<double> singular_values(const Tensor& a) {
     of_rows.right(i, row, b, below - 1);
     between.push_back(row[0]);
   }
-  // The symmetric [2k, 2k] matrix with d_1, e_1, d_2, ... beside a diagonal of zeros has the
+  // The symmetric [2k, 2k] matrix with d_1, e_1, d_2, ... next to a diagonal of zeros has the
   // eigenvalues +-sigma (Golub and Kahan 1965), to an absolute error of rounding times sigma_1.
   const std::vector<double> zeros(static_cast<std::size_t>(2 * k));
   const TridiagonalEigen eigen = tridiagonal_eigen("singular_values", a, zeros, between, false);

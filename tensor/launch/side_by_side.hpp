@@ -9,7 +9,7 @@
 
 namespace skytape {
 
-/// Calls f, then g. On a GPU what f submits, the longer work of fewer blocks, runs beside what g
+/// Calls f, then g. On a GPU f's work, the longer one of fewer blocks, runs in parallel with what g
 /// submits: both after all that was submitted before, and all that is submitted later after both. So
 /// neither may read what the other writes. Within a Graph's capture, too. Memory that either lets go of is
 /// used again only afterwards.

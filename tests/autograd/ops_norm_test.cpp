@@ -1,4 +1,4 @@
-// Layer norm with what stands beside or behind it as one op, against the same composed of an op for each
+// Layer norm with the operations beside or behind it as one op, against the same composed of an op for each
 // step.
 
 #include "autograd/ops.hpp"

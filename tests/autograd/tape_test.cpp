@@ -330,7 +330,7 @@ TEST_CASE("a Var whose tape is gone is refused, also where another tape took its
   CHECK_MESSAGE_HAS(other.value(), "its Tape is gone");
 }
 
-TEST_CASE("beside thousands of tapes, one that is gone is noticed") {
+TEST_CASE("among thousands of tapes, one that is gone is noticed") {
   std::deque<Tape> tapes;
   std::vector<Var> vars;
   for (int i = 0; i < 5000; ++i) vars.push_back(tapes.emplace_back().input(f64({1})));

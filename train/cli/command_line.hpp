@@ -29,7 +29,7 @@ class Flag {
   /// the largest.
   Flag& natural();
   Flag& required();
-  /// The command refuses it beside one of these.
+  /// The command refuses it together with one of these.
   Flag& excludes(std::initializer_list<const char*> flags);
   /// Sets what --help shows as the default value.
   Flag& default_text(const std::string& text);

@@ -33,7 +33,7 @@ void put(const Setting& setting, std::vector<Setting>& settings);
 /// DataError where there is no default either.
 [[nodiscard]] std::string value_of(const std::vector<Setting>& settings, const KeyInfo& key);
 
-/// Why a key changes nothing beside the others: "ngrams is 0". Empty if it does something.
+/// Returns why a key changes nothing, given the others: "ngrams is 0". Empty if it does something.
 [[nodiscard]] std::string idle_because(const std::vector<Setting>& settings, const KeyInfo& key);
 
 /// Settings as config.json holds them, each with its value and origin.

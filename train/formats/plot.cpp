@@ -203,7 +203,7 @@ class Script {
                        1.5 + look.extra);
   }
 
-  /// Widens all panels until the cells of a heat map, and the names beside them, have room.
+  /// Widens all panels until the cells of a heat map, and the names next to them, have room.
   void make_room(const HeatMap& map) {
     const int cells_wide = kCell * static_cast<int>(map.columns.size());
     const int cells_high = kCell * static_cast<int>(map.rows.size());

@@ -14,7 +14,7 @@ struct Launch {
 /// The place of this process among those that one launcher started; one of one otherwise.
 [[nodiscard]] Launch launched();
 
-/// The number of tasks that srun started beside this one without any of MPI's plug-ins, so that
+/// The number of tasks that srun started in addition to this one without any of MPI's plug-ins, so that
 /// none can find the others; 1 otherwise.
 [[nodiscard]] int unconnected_tasks();
 

@@ -32,7 +32,7 @@ void refuse_other_meaning(const data::Json& one, const std::string& of_one, cons
 void refuse_lost_run(const std::filesystem::path& folder, const data::Json& config, bool init);
 
 /// Reads what the checkpoint `path` says of itself. DataError if it is one of another run than `config`, the
-/// object of config.json beside it, or has other labels or another vocabulary.
+/// object of config.json next to it, or has other labels or another vocabulary.
 [[nodiscard]] CheckpointFacts facts_of_this_run(const SafetensorsFile& file,
                                                 const std::filesystem::path& path,
                                                 const data::Json& config);

@@ -25,7 +25,7 @@ namespace skytape::train {
 /// tokens with the perplexity, of hidden pixels in intensities.
 [[nodiscard]] std::string scores_text(const RunConfig& config, double loss, double accuracy);
 
-/// Adds to a metric what its phase says beside loss and accuracy: of pre-training "phase", and of
+/// Adds to a metric what its phase says besides loss and accuracy: of pre-training "phase", and of
 /// ids "perplexity".
 void add_objective(data::Json& metric, const RunConfig& config, double loss);
 

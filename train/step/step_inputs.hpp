@@ -23,7 +23,7 @@ struct DeviceBatch {
   std::array<Tensor, nn::kMaxSequences> fewest_tokens;  // i32[1]: of the full batch, unmasked
 };
 
-/// Numbers of a step beside its batch.
+/// Numbers of a step, apart from its batch.
 struct StepNumbers {
   std::int64_t step = 0;          // that random draws are made from
   std::array<double, 4> hyper{};  // AdamW::next_hyper

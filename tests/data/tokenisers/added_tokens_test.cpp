@@ -57,7 +57,7 @@ Json wordpiece_json(const std::string& vocabulary) {
 
 }  // namespace
 
-TEST_CASE("tokens that files beside a vocab.txt add are not split") {
+TEST_CASE("tokens that files next to a vocab.txt add are not split") {
   if (!unicode_or_skip()) return;
   const Folder folder;
   const auto file = folder.write("vocab.txt", kWords);
@@ -211,7 +211,7 @@ TEST_CASE("a tokenizer.json decides where the files that it replaces are next to
   CHECK(contains(error("lowercase", true, "{}"), "number 11 is 'more', but nothing in "));
 }
 
-TEST_CASE("a tokenizer.json beside vocab.json and merges.txt decides, or differs and is refused") {
+TEST_CASE("a tokenizer.json next to vocab.json and merges.txt decides, or differs and is refused") {
   if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path bpe = kVectors / "bpe";

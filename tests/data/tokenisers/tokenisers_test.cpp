@@ -115,7 +115,7 @@ TEST_CASE("byte-level BPE gives Hugging Face's numbers on hostile texts, and its
   check_vectors(vectors, "space_in_front", *read_byte_level_bpe(folder.path()));
 }
 
-TEST_CASE("a tokenizer_config.json beside a vocabulary says what is kept of a text") {
+TEST_CASE("a tokenizer_config.json next to a vocabulary says what is kept of a text") {
   if (!here_or_skip(knows_unicode(), "utf8proc")) return;
   const Folder folder;
   const auto file =

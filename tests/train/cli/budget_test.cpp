@@ -107,7 +107,7 @@ TEST_CASE("--budget trains as many steps as it said, and resumes with them") {
   CHECK(result.at("steps") == count);
 }
 
-TEST_CASE("a budget beside what contradicts it, or without room for a step, exits with 2") {
+TEST_CASE("a budget with flags that contradict it, or too short for a step, exits with 2") {
   if (!program_or_skip()) return;
   const Shop shop;
   const struct {

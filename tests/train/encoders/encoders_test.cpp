@@ -1,4 +1,4 @@
-// Pre-trained encoders: their outputs beside those of Hugging Face's Transformers (tests/goldens),
+// Pre-trained encoders: their outputs are compared with those of Hugging Face's Transformers (tests/goldens),
 // the copy that import makes, and folders that are broken.
 #include <algorithm>
 #include <cmath>
@@ -116,7 +116,7 @@ TEST_CASE("encoders give the outputs of Transformers on ragged texts, in f32 and
   }
 }
 
-TEST_CASE("an encoder's output for a text does not depend on the texts beside it") {
+TEST_CASE("an encoder's output for a text does not depend on the other texts") {
   if (!unicode_or_skip()) return;
   const Encoder encoder = load_encoder(kEncoders / "roberta", {DType::f64});
   const std::vector<EncoderText> texts = texts_of(encoder, kEncoders / "roberta/texts.txt", 40);

@@ -262,7 +262,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an init of another width, of nothing, or beside pre-training is refused") {
+TEST_CASE("an init of another width, of nothing, or with pre-training is refused") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.start("train", "narrow", 3, {"--stop-after", "1"}).code == 0);

@@ -89,7 +89,7 @@ class Matching {
   std::set<std::string> ours_;
 };
 
-/// The names of one replay, in any order: streams beside each other may change it.
+/// The names of one replay, in any order: parallel streams may change it.
 std::vector<std::string> sorted_names(std::span<const KernelTime> records) {
   std::vector<std::string> names;
   for (const KernelTime& record : records) names.push_back(record.name);

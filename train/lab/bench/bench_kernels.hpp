@@ -1,4 +1,4 @@
-// The kernels of one training step on a GPU: how long each takes, beside what it moves and computes.
+// The kernels of one training step on a GPU: the time of each, and the bytes and operations of its work.
 #pragma once
 
 #include <cstdint>

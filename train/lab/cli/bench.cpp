@@ -46,7 +46,7 @@ std::string cell(const Json& object, const char* key, int digits, double scale =
   return value.is_null() ? "-" : fmt::format("{:.{}f}", scale * value.get<double>(), digits);
 }
 
-// The rate of the machine's own products stands beside each case: shared machines change theirs.
+// Each case has the machine's GEMM throughput of its time: shared machines change theirs.
 constexpr const char* kRow =
     "{:<16} {:>6} {:>5} {:>8} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8} {:>9} {:>6} {:>6}\n";
 
@@ -80,7 +80,7 @@ void print_parts(const Json& results) {
   }
 }
 
-/// The steps again, beside the least time that an H200 needs for their work, and how they ran.
+/// The steps again, with the least time that an H200 needs for their work, and how they ran.
 void print_predicted(const Json& results) {
   fmt::print("\n{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", "attention", "n", "step ms",
              "predicted ms", "measured / predicted", "replayed", "nodes");

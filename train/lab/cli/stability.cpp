@@ -20,7 +20,7 @@ struct StabilityFlags {
   std::int64_t trained_steps = 300, trained_batch = 8;
 };
 
-/// Trains the methods beside each other.
+/// Trains the methods one after another.
 std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& base) {
   std::vector<GradientTrace> all;
   Progress progress;

@@ -120,7 +120,7 @@ template <class Make> std::string budgeted_steps(const GridOptions& options, con
     try {
       return what_differs(there, make(steps)).empty();
     } catch (const UsageError&) {
-      return false;  // so many steps have no place beside what is set now
+      return false;  // so many steps contradict the settings now
     }
   };
   for (int n = 1;; ++n) {
@@ -222,7 +222,7 @@ class Grid {
     }
   }
 
-  /// The recipe as an argument. A file's is what it was when the grid read it, in a copy beside the run.
+  /// The recipe as an argument. A file's is what it was when the grid read it, in a copy next to the run.
   static std::string recipe_of(const GridCell& cell, const fs::path& folder) {
     if (cell.recipe.file.empty()) return cell.choices.recipe;
     const fs::path copy = folder / "recipe" / cell.recipe.file;

@@ -1,4 +1,4 @@
-// The accuracy table of the Long Range Arena: finished runs of a folder beside the papers' numbers
+// The accuracy table of the Long Range Arena: finished runs of a folder next to the papers' numbers
 // and the trivial baselines.
 #pragma once
 

@@ -28,7 +28,7 @@ struct ReportRun {
   [[nodiscard]] double seconds() const;
 };
 
-/// A study's tables and the pictures beside them.
+/// A study's tables and their pictures.
 struct ReportStudy {
   std::string name, facts;
   std::vector<Table> tables;

@@ -36,7 +36,7 @@ struct InputSource {
   std::int64_t longest = 0;                 // positions that an example can have
   std::vector<std::int64_t> usual_lengths;  // when the user names none
   std::int64_t layers = 0;
-  bool has_x = true;  // whether examples carry the layer's input: files do not
+  bool has_x = true;  // whether examples have the layer's input: files do not
   /// All layers on example number `index`, cut to n positions. Numbers beyond a source's last
   /// example start again at the first. DataError if no example is that long.
   std::function<std::vector<LayerInputs>(std::int64_t n, std::int64_t index)> example;

@@ -60,7 +60,7 @@ struct MatrixStudy {
 
 [[nodiscard]] Table table(const MatrixStudy& study, const MatrixText& text);
 [[nodiscard]] data::Json to_json(const MatrixStudy& study);
-/// All methods beside each other, then a figure for each: the exact matrix, the method's, and the
+/// All methods next to each other, then a figure for each: the exact matrix, the method's, and the
 /// difference.
 [[nodiscard]] std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text);
 

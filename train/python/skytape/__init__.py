@@ -35,7 +35,7 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
 
     mask      bool [B, N], true for a token, false for padding
     seed      of what the method draws, and of parameters that are not given
-    training  dropout on. Without it each example gives what it gives alone, whatever stands beside it
+    training  dropout on. Without it each example gives what it gives alone, whatever the others are
     more      x: the layer's input [B, N, E], where methods() says reads_x; length: the nominal N that
               parameters are made for; parameters, draws: arrays by name, to use instead of fresh ones;
               the rest are the method's options. A method with shared_qk takes None for k.
@@ -80,7 +80,7 @@ def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length
             read[key], dtype = arrays.given(array, key)
             dtypes.add(dtype)
     if len(dtypes) > 1:
-        raise UsageError("arrays of half precision beside others: " +
+        raise UsageError("arrays of half precision mixed with others: " +
                          ", ".join(f"{key} is {arrays.dtype_of(array)}" for key, array in named.items() if array is not None))
     if mask is not None and "v" in read:
         read["mask"] = _ones(mask, read["v"])

@@ -338,11 +338,11 @@ def _check_mask(argument, mask):
 class Attention(nn.Module):
     """Multi-head self-attention by any method: projections, the method, output projection; batch first.
 
-    Beside nn.MultiheadAttention: x [B, N, E] -> [B, N, E], and key_padding_mask [B, N] is true at
+    Unlike nn.MultiheadAttention: x [B, N, E] -> [B, N, E], and key_padding_mask [B, N] is true at
     padding. A method's own parameters and buffers are this module's; where it has some, `length` says
     the longest N. They start from PyTorch's random numbers, as all parameters do. Draws come from these
     too in training; in evaluation from the buffer `seed`, so that equal inputs have equal outputs, whatever
-    stands beside them in the batch. No weights are dropped unless `attention_dropout` says so.
+    the rest of the batch is. No weights are dropped unless `attention_dropout` says so.
     """
 
     def __init__(self, name, dim, heads, length=None, bias=True, seed=None, device=None, dtype=None, **options):
