@@ -98,7 +98,8 @@ class Method {
   [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
 
   /// Running averages of this layer (ParameterStore::add_average), in the order of Gradients::sums:
-  /// state without gradient that moves once a step, by the sums over the whole batch. Default: none.
+  /// state without gradient that moves once a step, by the sums over the whole batch. Default:
+  /// none.
   [[nodiscard]] virtual std::vector<Parameter*> averages() const { return {}; }
 
   /// Draws every random array of a call that is stored rather than regenerated. Default: none.

@@ -82,7 +82,8 @@ struct NormBeside {
 [[nodiscard]] NormBeside layer_norm_beside(Var x, Var weight, Var bias, int readers);
 /// The op itself, on either device.
 [[nodiscard]] NormBeside fused_layer_norm_beside(Var x, Var weight, Var bias, int readers);
-/// The weighted sum of a sequence's normed tokens, [B, E] (tensor/norm/norm_pool.hpp), on either device.
+/// The weighted sum of a sequence's normed tokens, [B, E] (tensor/norm/norm_pool.hpp), on either
+/// device.
 [[nodiscard]] Var norm_pool(Var x, Var weight, Var bias, const Tensor& mask,
                             const tensor::TokenWeights& rule);
 

@@ -184,9 +184,9 @@ class Tape {
 /// Turns the gradients of several outputs, undefined where nothing reads one, into the inputs'.
 using BackwardOfSeveral = std::function<void(std::vector<Tensor>& dy, Grads& g)>;
 
-/// An op of several outputs, on the tape of the first input. A node has one output: these hang on one
-/// that holds nothing, [0], and leave their gradients there. Its turn in backward comes when all of
-/// theirs are over.
+/// An op of several outputs, on the tape of the first input. A node has one output: these hang on
+/// one that holds nothing, [0], and leave their gradients there. Its turn in backward comes when
+/// all of theirs are over.
 [[nodiscard]] std::vector<Var> record_several(const char* name, const std::vector<Var>& inputs,
                                               const std::vector<Tensor>& values,
                                               BackwardOfSeveral backward);

@@ -46,8 +46,8 @@ int64_t shown_length(const Dataset& data, int64_t row, int sequence, const Batch
   return options.cut_to > 0 ? std::min(length, options.cut_to) : length;
 }
 
-/// Writes `length` ids and the mask of one row, `left_out` tokens being cut from it, then padding up
-/// to `width`. Returns the ones.
+/// Writes `length` ids and the mask of one row, `left_out` tokens being cut from it, then padding
+/// up to `width`. Returns the ones.
 template <class Token> int32_t fill_row(std::span<const Token> tokens, int64_t length,
                                         int64_t left_out, int64_t width, int offset,
                                         const BatchOptions& options, int32_t* ids, float* mask) {

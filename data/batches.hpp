@@ -137,8 +137,8 @@ class BatchStream {
 /// One pass over a split in file order; the last batch may be smaller.
 class BatchPass {
  public:
-  /// Visits the first `examples` examples; 0 means all. Of `parts` that take its batches in turn this
-  /// is number `part`.
+  /// Visits the first `examples` examples; 0 means all. Of `parts` that take its batches in turn
+  /// this is number `part`.
   BatchPass(Dataset data, const BatchOptions& options, int64_t examples = 0, int64_t part = 0,
             int64_t parts = 1);
 

@@ -70,8 +70,8 @@ enum class DevRule { held_out, test };
                            std::string_view split, DevRule dev = DevRule::held_out);
 
 /// Writes the official files of a generable task: `basic_{train,val,test}.tsv` for ListOps, the
-/// image and metadata folders for Pathfinder; of custom data `{train,dev,test}.tsv`. UsageError for a
-/// task whose files are not ours.
+/// image and metadata folders for Pathfinder; of custom data `{train,dev,test}.tsv`. UsageError for
+/// a task whose files are not ours.
 void export_official(const TaskInfo& task, const std::filesystem::path& root,
                      const std::filesystem::path& dir);
 

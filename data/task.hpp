@@ -1,6 +1,6 @@
 // The tasks: what each one is, and who fills its cache. A new task is one file in data/tasks/ that
-// defines `TaskInfo NAME_task()`, and one line in data/tasks.def. It trains by the recipes' rows for
-// Text until it has its own rows in train/config/recipes/.
+// defines `TaskInfo NAME_task()`, and one line in data/tasks.def. It trains by the recipes' rows
+// for Text until it has its own rows in train/config/recipes/.
 #pragma once
 
 #include <cstdint>

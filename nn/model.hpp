@@ -1,10 +1,10 @@
 // The classifier of the papers: embedding, pre-norm encoder layers with any attention method,
 // pooling, and a two-layer head, as in the papers' code. An example is one sequence or, of a dual
-// encoder (Retrieval), two. With Norm::post its encoder is that of BERT and RoBERTa, whose weights it
-// can start from.
+// encoder (Retrieval), two. With Norm::post its encoder is that of BERT and RoBERTa, whose weights
+// it can start from.
 //
-// Notation: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
-// width, C classes.
+// Notation: B batch, N positions of this batch, E model width, H heads, D head width, F
+// feed-forward width, C classes.
 #pragma once
 
 #include <array>

@@ -40,9 +40,9 @@ struct Include {
   std::string file, target;  // from the repository's root
 };
 
-/// Functions that a source declares and does not define: their signatures are written twice by hand, and
-/// whoever reads the definition does not see who calls it. Namespaces are not indented, so declarations
-/// are what begins a line.
+/// Functions that a source declares and does not define: their signatures are written twice by
+/// hand, and whoever reads the definition does not see who calls it. Namespaces are not indented,
+/// so declarations are what begins a line.
 std::vector<std::string> hidden_declarations(std::istream& source) {
   const std::regex begins(R"re(^[A-Za-z_][\w:<>,&* ]*[ &*](\w+)\([^=]*)re");
   std::set<std::string> declared, defined;
@@ -96,7 +96,8 @@ Sources read_sources() {
   return sources;
 }
 
-/// A way from `folder` back to itself along includes, as the files that make it; empty: there is none.
+/// A way from `folder` back to itself along includes, as the files that make it; empty: there is
+/// none.
 std::vector<Include> way_back(const Sources& sources, const std::string& folder) {
   std::map<std::string, Include> reached_by;
   std::vector<std::string> open = {folder};

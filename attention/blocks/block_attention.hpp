@@ -46,8 +46,8 @@ inline constexpr std::int32_t kSeenByAll = 1 << 30;
 /// Score of a query for its own key where it shall count only if there is no other key.
 inline constexpr double kSelfScore = -1e5;
 
-/// Gives a pattern its row_blocks, begin, row and order; begin: where each query block's list starts,
-/// and the end.
+/// Gives a pattern its row_blocks, begin, row and order; begin: where each query block's list
+/// starts, and the end.
 void set_rows(BlockPattern& pattern, const std::vector<std::int32_t>& begin, Device device);
 
 /// Lists that shapes alone decide, one for each query block, uploaded at their first use: a step
@@ -55,8 +55,8 @@ void set_rows(BlockPattern& pattern, const std::vector<std::int32_t>& begin, Dev
 class BlockLists {
  public:
   using Lists = std::vector<std::vector<std::int32_t>>;
-  /// A pattern with row_blocks, begin, row, order and entries [1, total] on `device`; `make` is called the
-  /// first time that a key comes.
+  /// A pattern with row_blocks, begin, row, order and entries [1, total] on `device`; `make` is
+  /// called the first time that a key comes.
   [[nodiscard]] BlockPattern pattern(std::int64_t key, Device device,
                                      const std::function<Lists()>& make) const;
 

@@ -85,8 +85,8 @@ void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const 
 void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                        const Tensor& delta, const Tensor& dout, BlockBackward& result);
 
-/// The same on tensor cores, where on_tensor_cores(q) and fits_tensor_cores(plan); gradients by rows
-/// of out. CUDA only.
+/// The same on tensor cores, where on_tensor_cores(q) and fits_tensor_cores(plan); gradients by
+/// rows of out. CUDA only.
 void tensor_core_forward(const BlockPlan& plan, const BlockInputs& in, BlockForward& result);
 void tensor_core_backward(const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                           const Tensor& delta, const Tensor& dout, const BlockBackward& by_rows);

@@ -55,7 +55,8 @@ template <class Number, class T> struct Operands {
   unsigned rows;        // B H Q c'; at least a tile of spare ones follows
 };
 
-/// Typed pointers of one call: [B, H, N, D], mask: [B, N]; lse, delta, dout by rows of out, backward.
+/// Typed pointers of one call: [B, H, N, D], mask: [B, N]; lse, delta, dout by rows of out,
+/// backward.
 template <class T> struct Source { const T *q, *k, *v, *mask, *lse, *delta, *dout; };
 
 template <class T> Source<T> source_of(const BlockInputs& in, const Tensor& lse = {},
@@ -267,8 +268,8 @@ struct Task {
   }
 };
 
-/// Begins to copy chunks of kWidth numbers a row to rows in shared memory kStride numbers apart, by all
-/// threads of a block; they are there after __pipeline_wait_prior of each thread and a barrier.
+/// Begins to copy chunks of kWidth numbers a row to rows in shared memory kStride numbers apart, by
+/// all threads of a block; they are there after __pipeline_wait_prior of each thread and a barrier.
 template <int kThreads, int kChunks, int kWidth, int kStride, class Chunk, class Number>
 __device__ void begin_chunks(const Chunk& chunk, const Number* source, Number* target) {
   constexpr int kRun = 16 / sizeof(Number);          // numbers of one copy
@@ -307,8 +308,8 @@ __device__ const auto& either(const A& first, const B& second) {
 template <class T> __device__ bool is_self(const Query<T>& query, const Key<T>& key) {
   return query.token == key.token;
 }
-/// The score of a pair from its product, base 2, without the query's shift. kRules: whether pairs have
-/// rules.
+/// The score of a pair from its product, base 2, without the query's shift. kRules: whether pairs
+/// have rules.
 template <bool kRules, class T>
 __device__ T score_of(T product, T scale, const Query<T>& query, const Key<T>& key) {
   const T score = scale * product + key.shift;

@@ -2,7 +2,8 @@
 // tile, chunks that are seen whole come first, and the kernels of block attention walk it without a
 // test.
 //
-// A chunk is 16 rows of one block; blocks are padded to whole chunks. Notation as in block_attention.hpp.
+// A chunk is 16 rows of one block; blocks are padded to whole chunks. Notation as in
+// block_attention.hpp.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +19,9 @@ inline constexpr int kChunkRows = 16;
 inline constexpr int kTileRows = 64;                        // most rows of a tile, of either side
 inline constexpr int kTileChunks = kTileRows / kChunkRows;  // walks are whole tiles
 
-/// Chunks that a tile of one side walks: tiles of four, whose numbers begin at chunks[first]. The last
-/// ones may be spare: zeros without a weight. In the first `open` tiles every pair is seen, and none is
-/// a token and its own key.
+/// Chunks that a tile of one side walks: tiles of four, whose numbers begin at chunks[first]. The
+/// last ones may be spare: zeros without a weight. In the first `open` tiles every pair is seen,
+/// and none is a token and its own key.
 struct Walk {
   std::int32_t first, tiles, open;
 };
@@ -81,8 +82,8 @@ struct InvertLists {
   }
 };
 
-/// The walk of each tile of one side, [B H, Q, tiles]: the chunks of its block's list that it sees, first
-/// those that are seen whole.
+/// The walk of each tile of one side, [B H, Q, tiles]: the chunks of its block's list that it sees,
+/// first those that are seen whole.
 struct ListChunks {
   BlockPlan plan;
   std::int64_t each, tiles;            // chunks and tiles of a block
@@ -94,8 +95,8 @@ struct ListChunks {
   std::int32_t* chunks;      // [B H, room(total, Q, 0)]
   Walk* walks;
 
-  /// Numbers before those of a tile of a block, where it lists so many blocks, and those before it so
-  /// many together.
+  /// Numbers before those of a tile of a block, where it lists so many blocks, and those before it
+  /// so many together.
   __host__ __device__ std::int64_t room(std::int64_t before, std::int64_t block, std::int64_t tile,
                                         std::int64_t count = 0) const {
     const std::int64_t chunks_before = (before * tiles + count * tile) * each;

@@ -28,19 +28,20 @@ struct HeadView {
   [[nodiscard]] bool sees(std::size_t i, std::size_t j) const;
 };
 
-/// Query i sees j where |i - j| is at most reach times `dilation`, and a multiple of the latter; and
-/// everybody sees the first `globals` tokens.
+/// Query i sees j where |i - j| is at most reach times `dilation`, and a multiple of the latter;
+/// and everybody sees the first `globals` tokens.
 [[nodiscard]] HeadView window_view(std::int64_t n, std::int64_t reach, std::int64_t dilation,
                                    std::int64_t globals = 0);
-/// Consecutive groups of `size` tokens; those of group g see the group that lies `shift` further, in
-/// a circle.
+/// Consecutive groups of `size` tokens; those of group g see the group that lies `shift` further,
+/// in a circle.
 [[nodiscard]] HeadView group_view(std::int64_t n, std::int64_t size, std::int64_t shift = 0);
 /// Everybody sees the last `summary` tokens of each `size`, and with `own_group` those of its own
 /// group of `size` tokens.
 [[nodiscard]] HeadView summary_view(std::int64_t n, std::int64_t size, std::int64_t summary,
                                     bool own_group);
 
-/// Rows of a block that suit groups of `size` tokens: few groups, or none, are cut by a block's end.
+/// Rows of a block that suit groups of `size` tokens: few groups, or none, are cut by a block's
+/// end.
 [[nodiscard]] std::int64_t block_for(std::int64_t size);
 
 /// The views of all heads as a BlockPattern, computed once and uploaded at their first use: a step
@@ -88,8 +89,8 @@ class ViewAttention final : public Method {
   HeadViews views_;
 };
 
-/// The row of such a method, whose layers have the views that `views_for` gives. The cost is that of a
-/// head under the default settings.
+/// The row of such a method, whose layers have the views that `views_for` gives. The cost is that
+/// of a head under the default settings.
 template <class Config>
 [[nodiscard]] Spec register_views(Spec spec,
                                   HeadViews (*views_for)(const Config&, const LayerContext&)) {

@@ -163,8 +163,8 @@ __device__ typename Core::FragmentA as_fragment_a(const Accumulator (&weights)[2
 }
 
 /// Adds what the first `count` rows of the other side give to own rows. The sums of E are those of
-/// its rounded entries: then E w - row_sum(E) x is a sum of E_ij (w_j - x_i), small where these are.
-/// kShift: values are those of C + shift.
+/// its rounded entries: then E w - row_sum(E) x is a sum of E_ij (w_j - x_i), small where these
+/// are. kShift: values are those of C + shift.
 template <bool kGradient, bool kValues, bool kShift = false, class Core, int kD, int kP>
 __device__ void walk(const WarpRows& at, const Side<Core, kD, kP>& own,
                      const Side<Core, kD, kP>& other, int count, Totals<kD, kP>& totals,
@@ -236,8 +236,8 @@ template <int kOuts> __device__ void store(const WarpRows& at, const Accumulator
   }
 }
 
-/// The totals of own rows, times the factors, to d [.., D] and values [.., P], from row `first` of these
-/// on.
+/// The totals of own rows, times the factors, to d [.., D] and values [.., P], from row `first` of
+/// these on.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
 __device__ void finish(const WarpRows& at, const Tile<Core, kD>& own, const Sizes& s,
                        Totals<kD, kP>& totals, float* d, float* values, std::int64_t first,

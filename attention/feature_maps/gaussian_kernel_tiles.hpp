@@ -66,8 +66,8 @@ void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
   }
 }
 
-/// f(head, g, chunk, row, count, c) for every tile of `count` rows from `row` on; c: [kTile, L], to be
-/// filled with the tile's C.
+/// f(head, g, chunk, row, count, c) for every tile of `count` rows from `row` on; c: [kTile, L], to
+/// be filled with the tile's C.
 template <class T, class F> void each_tile(const KernelInputs& in, const F& f) {
   const auto make = [&] { return Tensor::empty({kTile, in.w.size(1)}, kDTypeOf<T>, Device::cpu); };
   each_chunk(in, make,

@@ -1,5 +1,5 @@
-// The steps of the iterative inverse and their gradient at precision bf16, in one launch each: a block
-// owns a matrix from the first step to the last (plane_steps.hpp).
+// The steps of the iterative inverse and their gradient at precision bf16, in one launch each: a
+// block owns a matrix from the first step to the last (plane_steps.hpp).
 #include <cstdint>
 
 #include "attention/inverse/inverse_planes.hpp"

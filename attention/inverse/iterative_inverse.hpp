@@ -9,8 +9,8 @@
 // give a smooth spectral filter, and the number of steps is part of the model. The gradient is
 // therefore that of the steps, unless asked otherwise.
 //
-// Notation: G matrices (all leading axes), L rows and columns of a matrix. R and P are a step's, not
-// random features and the factor of scaled_inverse.hpp.
+// Notation: G matrices (all leading axes), L rows and columns of a matrix. R and P are a step's,
+// not random features and the factor of scaled_inverse.hpp.
 #pragma once
 
 #include <cstdint>

@@ -27,8 +27,8 @@ enum class InverseKept {
 [[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps,
                                        InverseKept kept = InverseKept::factors);
 
-/// The most blocks that work on a matrix together on CUDA: two, where the device has clusters and runs
-/// all pairs at the same time. A caller that compares passes 1.
+/// The most blocks that work on a matrix together on CUDA: two, where the device has clusters and
+/// runs all pairs at the same time. A caller that compares passes 1.
 constexpr int kMostInverseBlocks = 2;
 /// The blocks that each of `count` matrices of up to 128 rows has, at the device's precision.
 [[nodiscard]] int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size,
@@ -46,7 +46,8 @@ void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, 
 void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                Tensor& dm, Tensor& dstart, int most_blocks = kMostInverseBlocks);
 
-/// The batched way, on any device: in fp32 whatever the precision. Tests compare the others with it.
+/// The batched way, on any device: in fp32 whatever the precision. Tests compare the others with
+/// it.
 void inverse_steps_batched(const Tensor& m, InverseTrace& trace);
 void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                     Tensor& dm, Tensor& dstart);

@@ -2,8 +2,9 @@
 // result in registers, so it may replace an operand.
 //
 // Matrices have kSize rows and columns, zeros beyond the real ones; kSize is a power of two from 32
-// on. A block has two rows of warps; a warp owns half of the block's rows of the result and 32 of its
-// columns, in tiles [16, 8] whose entries lie with the lanes by the lane map of tensor_core.hpp.
+// on. A block has two rows of warps; a warp owns half of the block's rows of the result and 32 of
+// its columns, in tiles [16, 8] whose entries lie with the lanes by the lane map of
+// tensor_core.hpp.
 //
 // Two blocks (a cluster) may work on a matrix together. Each then forms half of a result's rows and
 // stores them in its own shared memory and the other's, so that the next product finds all of them.
@@ -129,9 +130,9 @@ struct SplitProduct {
   static constexpr bool kOnTensorCores = true;
   using Core = cuda::TensorCore<Precision::tf32>;
 
-  /// x = high + low, but for a unit in x's last place. high is the nearest number with tf32's bits, low
-  /// the difference with those bits alone. Of infinity and NaN, low is NaN. As integers: the instruction
-  /// that rounds to tf32 becomes four on sm_90, and most of a product's were these.
+  /// x = high + low, but for a unit in x's last place. high is the nearest number with tf32's bits,
+  /// low the difference with those bits alone. Of infinity and NaN, low is NaN. As integers: the
+  /// instruction that rounds to tf32 becomes four on sm_90, and most of a product's were these.
   __device__ __forceinline__ static void split(float x, Core::Number& high, Core::Number& low) {
     constexpr std::uint32_t kHalf = 0x1000, kBits = 0xffffe000;
     high = (std::bit_cast<std::uint32_t>(x) + kHalf) & kBits;

@@ -244,8 +244,8 @@ template <class L, int kWidth, Op kOp> __global__ void __launch_bounds__(L::kThr
   x.store((kOp == kNone ? s.t : s.dp) + block.own(s.columns), s.size, s.columns);
 }
 
-/// row_sum(dS S) + row_sum(dT T) to the vectors' terms; dZ to the first matrix. The second one is free
-/// then.
+/// row_sum(dS S) + row_sum(dT T) to the vectors' terms; dZ to the first matrix. The second one is
+/// free then.
 template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients() const {
   Vectors<L>& v = vectors();
   planes::begin_load<L>(work.v(s.steps), square(1));  // Z

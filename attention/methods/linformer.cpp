@@ -9,8 +9,8 @@
 //   - The papers' code never trains the projection on a GPU (it is not registered as a parameter);
 //     here it is trained, `frozen` gives that behaviour. Its start there, N(0, 0.02^2), makes the
 //     projected keys tiny; the default is the theory's N(0, 1/L).
-//   - Which matrices are shared is the paper's `none`, `headwise`, `keyvalue` or `layerwise`, or the
-//     papers' code's `official`: one per layer and head, the same for keys and values.
+//   - Which matrices are shared is the paper's `none`, `headwise`, `keyvalue` or `layerwise`, or
+//     the papers' code's `official`: one per layer and head, the same for keys and values.
 //   - The paper names pooling and convolution without details: windows of W = ceil(n / L) rows with
 //     stride W, n the nominal length; conv is depthwise with one kernel [W, D] per head, separate
 //     for keys and values.

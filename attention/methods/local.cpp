@@ -6,9 +6,10 @@
 //   memory   saved: queries, keys, values, out, one log-sum-exp per row
 //
 // Deviations and choices:
-//   - The arena's code reshapes [N] to [b, blocks] where it means [blocks, b]: its blocks are made of
-//     tokens that stand `blocks` apart, and its mask is cut the other way. form = official has those
-//     blocks, with the right mask; the default has the consecutive ones that the text describes.
+//   - The arena's code reshapes [N] to [b, blocks] where it means [blocks, b]: its blocks are made
+//     of tokens that stand `blocks` apart, and its mask is cut the other way. form = official has
+//     those blocks, with the right mask; the default has the consecutive ones that the text
+//     describes.
 //   - The code adds a block of padding even where N is a multiple of b; here there is none, and the
 //     last block may be short.
 //   - form = sliding: each token sees the b / 2 tokens on either side of it and itself, however the

@@ -14,11 +14,13 @@
 // computed in another order of the tokens, where those of a stride stand together.
 //
 // Deviations and choices:
-//   - The paper picks global tokens by task; here they are the first ones, where a CLS token stands.
+//   - The paper picks global tokens by task; here they are the first ones, where a CLS token
+//     stands.
 //   - A bias of the global keys would change no weight, so there is none.
 //   - The arena's code puts the window's odd token on the right; here it has W / 2 tokens on either
 //     side, as the paper's. W = 512 there; the paper's windows grow with the layer.
-//   - The global projections start anew; the paper copies those of the windows from a trained model.
+//   - The global projections start anew; the paper copies those of the windows from a trained
+//     model.
 //   - A query that meets no real token gives zero. Padded global tokens are seen by nobody.
 //
 // Shapes: B batch, H heads, N tokens, D head width, E width of x, W window, g global tokens.

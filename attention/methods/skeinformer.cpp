@@ -29,9 +29,9 @@
 // a pilot row that was drawn twice gets its gradient once (pilot_gradient = official counts every
 // copy, which is not the gradient), and no exponential overflows. As there, one d serves the whole
 // batch, the smallest number of tokens less one if that is below `features` (feature_limit =
-// example: each example has its own, as it has where answers are asked for). Padded queries are zero
-// vectors, except with weighted = 1, where they stay as they are. Without any real token the output is
-// zero.
+// example: each example has its own, as it has where answers are asked for). Padded queries are
+// zero vectors, except with weighted = 1, where they stay as they are. Without any real token the
+// output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, S slots (features, or N if that is less), d slots
 // in use, m real tokens, D head width.

@@ -4,8 +4,8 @@
 //
 //   T = (F + eps)^T U    S = (E + eps) T    da_i = -row_sum(dE E)_i    dc = -sum(dF F)
 //
-// and the last two are sums that the gradients' norms need anyhow. A block has a chunk of rows of one
-// head; what is summed over rows, T and dT, is a partial sum a chunk.
+// and the last two are sums that the gradients' norms need anyhow. A block has a chunk of rows of
+// one head; what is summed over rows, T and dT, is a partial sum a chunk.
 #include <cstdint>
 #include <limits>
 #include <tuple>
@@ -25,8 +25,8 @@ namespace {
 using namespace kernel_cuda;
 using cuda::TensorCore;
 
-/// Blocks that a multiprocessor holds at least in backward: left alone, the compiler takes registers for
-/// one.
+/// Blocks that a multiprocessor holds at least in backward: left alone, the compiler takes
+/// registers for one.
 template <Precision kPrecision, int kD> inline constexpr int kResident =
     kPrecision == Precision::bf16&& kD <= 32 ? 2 : 1;
 

@@ -1,7 +1,7 @@
-// Performer's attention (methods/performer.cpp) at tf32 and bf16 on a GPU: a pass over the keys and one
-// over the queries each way, which read q, k, v as they are and write what attention returns. Scales,
-// masks, the column of the normaliser and the ratio are made where rows are loaded and stored, epsilon
-// and the stabilisers where features are.
+// Performer's attention (methods/performer.cpp) at tf32 and bf16 on a GPU: a pass over the keys and
+// one over the queries each way, which read q, k, v as they are and write what attention returns.
+// Scales, masks, the column of the normaliser and the ratio are made where rows are loaded and
+// stored, epsilon and the stabilisers where features are.
 //
 // Notation: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
 #pragma once

@@ -81,8 +81,8 @@ template <class Core, int kD, int kP> __device__ void load_keys(const Sizes& s, 
                           rows.factors(s, p.normaliser));
 }
 
-/// Rows of dS = [dout, -row_sum(dout O)] / S[:, D], zero where that is. Columns behind these stay as
-/// they are.
+/// Rows of dS = [dout, -row_sum(dout O)] / S[:, D], zero where that is. Columns behind these stay
+/// as they are.
 template <class Core, int kD, int kP>
 __device__ void load_ratio_gradient(const Sizes& s, const Pass& p, const TileRows& rows,
                                     Tile<Core, kP>& tile) {

@@ -1,5 +1,5 @@
-// Products with random features on the CPU that find their stabilisers on the way: the products with
-// W are made once, in tiles that stay in a core's cache.
+// Products with random features on the CPU that find their stabilisers on the way: the products
+// with W are made once, in tiles that stay in a core's cache.
 #include <limits>
 #include <vector>
 

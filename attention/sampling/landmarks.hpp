@@ -42,8 +42,8 @@ struct LandmarkDraw {
 [[nodiscard]] Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index,
                                       const Tensor& mask = {}, double scale = 1);
 
-/// The adjoint: adds the rows of dw, a sum of one to three terms [B, H, L, D], times s mu to dq and dk
-/// [B, H, N, D], in place. Repeated indices accumulate in the order of the landmarks.
+/// The adjoint: adds the rows of dw, a sum of one to three terms [B, H, L, D], times s mu to dq and
+/// dk [B, H, N, D], in place. Repeated indices accumulate in the order of the landmarks.
 void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, const Tensor& mask,
                        double scale, Tensor& dq, Tensor& dk);
 

@@ -19,8 +19,8 @@ struct NumberPlan {
   std::int64_t first_row = 0, row_length = 0, alike = 0;
 };
 
-/// A number whose ascending order is the descending order of x, by which top_k sorts on every device:
-/// NaN counts as inf, -0 as 0.
+/// A number whose ascending order is the descending order of x, by which top_k sorts on every
+/// device: NaN counts as inf, -0 as 0.
 template <class T> HD auto descending_key(T x) {
   using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);

@@ -16,9 +16,9 @@ struct SegmentMeans {
   Tensor means;  // of these rows: [B, H, L, D]
 };
 /// Rows times scale and their position's mask, [B, N], and means over L consecutive segments of the
-/// `nominal` positions. Segment j holds positions floor(j nominal / L) to floor((j + 1) nominal / L) - 1;
-/// positions from N on count as zero rows, so trimming a padded (zero) tail changes nothing.
-/// L <= nominal.
+/// `nominal` positions. Segment j holds positions floor(j nominal / L) to floor((j + 1) nominal /
+/// L) - 1; positions from N on count as zero rows, so trimming a padded (zero) tail changes
+/// nothing. L <= nominal.
 [[nodiscard]] SegmentMeans segment_means(const Tensor& x, const Tensor& mask, double scale,
                                          std::int64_t segments, std::int64_t nominal);
 

@@ -17,9 +17,10 @@ template <class T> struct OnlineSoftmax {
   T sum = 0;
 
   /// The online softmax update (Milakov and Gimelshein 2018): turns scores into weights relative to
-  /// `largest`, the maximum of them and of those before; returns what earlier sums must be multiplied
-  /// by. `round`: weights and their sum are of bf16, as the product with v has them: rows of v that
-  /// are alike then come out as they are, and what their gradients cancel does cancel.
+  /// `largest`, the maximum of them and of those before; returns what earlier sums must be
+  /// multiplied by. `round`: weights and their sum are of bf16, as the product with v has them:
+  /// rows of v that are alike then come out as they are, and what their gradients cancel does
+  /// cancel.
   T update(T* score, std::int64_t cols, T largest, bool round = false) {
     if (largest == -std::numeric_limits<T>::infinity()) return without_maximum(score, cols);
     T total = 0;

@@ -74,8 +74,8 @@ __device__ float row_dot(const cuda::Four<float>& a, const cuda::Four<float>& b)
   return cuda::warp_reduce<kLanes>(sum);
 }
 
-/// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys. Eight blocks
-/// fill a multiprocessor.
+/// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys. Eight
+/// blocks fill a multiprocessor.
 template <Precision kPrecision, int kWidth>
 __global__ void __launch_bounds__(cuda::kBlockThreads, 8)
     operands_kernel(TiledPlan plan, Arrays<float> in,

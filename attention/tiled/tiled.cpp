@@ -103,7 +103,8 @@ Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
                        DType::i32, Device::cuda);
 }
 
-/// Rows as their scores are computed from them: outside tensor cores a GPU always multiplies in f32.
+/// Rows as their scores are computed from them: outside tensor cores a GPU always multiplies in
+/// f32.
 Tensor as_scored(const Tensor& x) {
   return x.device() == Device::cpu ? tensor::as_multiplied(x) : x;
 }
@@ -138,8 +139,9 @@ Tensor scale_rows(const Tensor& x, const Tensor& factor) {
   return tensor::multiply(x, factor.reshape(factor.shape().append(1)));
 }
 
-/// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x rounded as
-/// in the products that compute dL/dw. Beside the tensor cores a GPU computes in true f32.
+/// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x
+/// rounded as in the products that compute dL/dw. Beside the tensor cores a GPU computes in true
+/// f32.
 Tensor dots_as_multiplied(const Tensor& x, const Tensor& y) {
   const bool exact = x.device() == Device::cuda;
   return exact ? tensor::row_dot(x, y) : tensor::multiplied_row_dot(x, y);

@@ -73,8 +73,8 @@ __device__ void arrive() {
   __syncthreads();
 }
 
-/// Dropout decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r, its
-/// bit b of key 16 b + tx of the chunk. One counter decides about a byte.
+/// Dropout decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r,
+/// its bit b of key 16 b + tx of the chunk. One counter decides about a byte.
 template <class S> struct KeptKeys {
   std::uint64_t bits = 0;
 
@@ -116,7 +116,8 @@ __device__ T shift_of(const TiledPlan& plan, const Arrays<T>& in, std::int64_t b
   return row == minus_infinity<T>() ? T(0) : -row;
 }
 
-/// Begins to copy kRows keys from j0 on, and their values; their column terms are there after arrive(), too.
+/// Begins to copy kRows keys from j0 on, and their values; their column terms are there after
+/// arrive(), too.
 template <class S, int kRows, class T>
 __device__ void begin_keys(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh, int j0,
                            T* k, T* v, T* column) {
@@ -201,8 +202,8 @@ template <class S, class T> struct BackwardShared {
   T column[S::kBlockM];                    // of keys
 };
 
-/// Begins to copy the queries from i0 on, and their dout; what they add to scores is there after arrive(),
-/// too.
+/// Begins to copy the queries from i0 on, and their dout; what they add to scores is there after
+/// arrive(), too.
 template <class S, class T> __device__ void begin_queries(const TiledPlan& plan,
                                                           const Arrays<T>& in, std::int64_t bh,
                                                           int i0, BackwardShared<S, T>& shared) {

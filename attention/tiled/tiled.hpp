@@ -51,15 +51,15 @@ struct TiledOptions {
 struct TiledForward {
   Tensor out;  // [B, H, N, D]
   Tensor lse;  // [B, H, N]: log of softmax's row sums; undefined for gaussian
-  // i32 [B, H, M' / 128, N', 4]: dropout's decisions about pairs, a bit each (head_dropout.hpp), with
-  // N and M rounded up to multiples of 128. Undefined: none, or backward draws them again.
+  // i32 [B, H, M' / 128, N', 4]: dropout's decisions about pairs, a bit each (head_dropout.hpp),
+  // with N and M rounded up to multiples of 128. Undefined: none, or backward draws them again.
   Tensor kept = {};
 };
 
 /// out_i = sum_j w_ij keep_ij v_j, O(N + M) memory. q: [B, H, N, D]; k, v: [B, H, M, D];
 /// mask: [B, M] of 0 and 1, or any number that is not negative: how many times a key counts. v may
-/// be undefined: then only lse is computed (softmax). Without any real key a softmax row is zero and
-/// its lse -inf.
+/// be undefined: then only lse is computed (softmax). Without any real key a softmax row is zero
+/// and its lse -inf.
 [[nodiscard]] TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& mask, const TiledOptions& options);
 

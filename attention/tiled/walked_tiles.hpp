@@ -75,8 +75,8 @@ struct KeptOfKeys {
   }
 };
 
-/// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used, the
-/// next one comes.
+/// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used,
+/// the next one comes.
 template <class P> struct KeyTile {
   typename P::Tile k, v;
   alignas(16) float column[kBlockN];
@@ -107,8 +107,8 @@ template <class P> struct QueryTile {
 template <class Tile> struct Shared {
   Tile tiles[2];
 
-  /// use(first, tile) for the tile of each kBlockN of `count` rows, by all threads of a block, while the
-  /// next one comes: begin(first, tile) begins to copy it.
+  /// use(first, tile) for the tile of each kBlockN of `count` rows, by all threads of a block,
+  /// while the next one comes: begin(first, tile) begins to copy it.
   template <class Begin, class Use>
   __device__ void walk(int count, const Begin& begin, const Use& use) {
     int now = 1;  // the tile at `first`

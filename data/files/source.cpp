@@ -25,8 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file, standard input or a named pipe. Hands out what there is, without waiting for a full buffer
-/// as zlib's own reader does. A signal ends the waiting, also where no program has opened the other end.
+/// A file, standard input or a named pipe. Hands out what there is, without waiting for a full
+/// buffer as zlib's own reader does. A signal ends the waiting, also where no program has opened
+/// the other end.
 class Descriptor : public ByteStream {
  public:
   /// `has_writer`: until then nothing to read is not the end.

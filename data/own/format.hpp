@@ -35,9 +35,9 @@ struct FormatHints {
   char delimiter = ',';                      // of CSV
 };
 
-/// A JSON object is JSON Lines, and a line with a tab TSV. Fields of CSV begin with a label, or name
-/// the columns; where training read none of it, and where training read CSV but a line with commas
-/// has no label, it could be a text as well: UsageError.
+/// A JSON object is JSON Lines, and a line with a tab TSV. Fields of CSV begin with a label, or
+/// name the columns; where training read none of it, and where training read CSV but a line with
+/// commas has no label, it could be a text as well: UsageError.
 [[nodiscard]] RecordFormat format_in(std::string_view line, const FormatHints& hints);
 
 /// Returns the delimiter of CSV's fields: the one that divides a first line that names the text's

@@ -45,8 +45,8 @@ struct Reviews {
 
 /// Reads `options.from`: the archive, a folder with the archive at any depth, or one with the
 /// unpacked files. Empty reviews and files with other names are left out and said. DataError: a
-/// class of a split without reviews, two reviews of one name, an archive that is broken. `otherwise`:
-/// what is to be done with files that are no reviews at all.
+/// class of a split without reviews, two reviews of one name, an archive that is broken.
+/// `otherwise`: what is to be done with files that are no reviews at all.
 [[nodiscard]] Reviews read_reviews(const PrepareOptions& options,
                                    const std::string& otherwise = {});
 

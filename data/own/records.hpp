@@ -42,9 +42,9 @@ struct FoundColumns {
 };
 
 /// Passes every row that is not empty to `visit`: `label<TAB>text`; label and text in the first two
-/// fields of CSV; {"label": …, "text": "…"} of JSON Lines, where a number or truth value is a label,
-/// too; with a first row that names columns, what stands in these. A byte order mark is left out.
-/// DataError with file and line.
+/// fields of CSV; {"label": …, "text": "…"} of JSON Lines, where a number or truth value is a
+/// label, too; with a first row that names columns, what stands in these. A byte order mark is left
+/// out. DataError with file and line.
 FoundColumns read_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
                           const std::function<void(Record&)>& visit);
 

@@ -109,7 +109,8 @@ void ByteLevelBpe::append(std::u32string_view part, bool, const std::string&,
 }
 
 void ByteLevelBpe::append_word(std::string_view bytes, std::vector<std::int32_t>& tokens) const {
-  // A list of the parts, linked in both directions; a part that was joined to its left has number -1.
+  // A list of the parts, linked in both directions; a part that was joined to its left has number
+  // -1.
   struct Part {
     std::int32_t number;
     std::ptrdiff_t before, behind;

@@ -1,5 +1,5 @@
-// GPT-2's and RoBERTa's tokens: a text is cut at words, numbers, marks and spaces; the bytes of each
-// cut are joined pair by pair, the pair that was learnt first going first.
+// GPT-2's and RoBERTa's tokens: a text is cut at words, numbers, marks and spaces; the bytes of
+// each cut are joined pair by pair, the pair that was learnt first going first.
 #pragma once
 
 #include <filesystem>

@@ -69,8 +69,8 @@ struct SentencePiece::Library {
 
 namespace {
 
-/// Most characters without a space that are learnt from in one piece: the library ends the program at
-/// 65,536, and one character may become 18 in its normal form.
+/// Most characters without a space that are learnt from in one piece: the library ends the program
+/// at 65,536, and one character may become 18 in its normal form.
 constexpr std::size_t kLongestRun = 2048;
 
 /// Texts that the trainer can take: it ends the program where nothing is left of all of them.

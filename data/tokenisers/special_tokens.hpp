@@ -46,8 +46,8 @@ class SpecialTokens {
   std::array<std::vector<std::size_t>, 256> by_first_byte_;  // places in tokens_
 };
 
-/// A list of entries, some of which are found in a text before anything else is cut: special tokens in
-/// the raw text, then added words in the normalised one.
+/// A list of entries, some of which are found in a text before anything else is cut: special tokens
+/// in the raw text, then added words in the normalised one.
 class ListedVocabulary : public Vocabulary {
  public:
   [[nodiscard]] std::int64_t size() const final { return std::ssize(entries_); }

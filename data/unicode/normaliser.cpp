@@ -32,9 +32,9 @@ std::string from_base64(std::string_view text, const std::string& source) {
   return bytes;
 }
 
-/// SentencePiece's table of normal forms, as a model file holds it: the size of a trie in bytes, the
-/// trie (a double array as the library Darts makes it, 32 bits a unit), and the normal forms, each
-/// with a zero byte behind it. The numbers are little endian.
+/// SentencePiece's table of normal forms, as a model file holds it: the size of a trie in bytes,
+/// the trie (a double array as the library Darts makes it, 32 bits a unit), and the normal forms,
+/// each with a zero byte behind it. The numbers are little endian.
 class Charsmap {
  public:
   Charsmap(const std::string& bytes, const std::string& source) {

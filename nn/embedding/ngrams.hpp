@@ -27,7 +27,8 @@ namespace skytape::nn {
 
 // The two builds of the kernels behind these (ngrams.kernel.cpp).
 
-/// slots[g, b, i] = row of the (g+2)-gram that ends at position i. ids: i32[B, N], slots: i32[G, B, N].
+/// slots[g, b, i] = row of the (g+2)-gram that ends at position i. ids: i32[B, N], slots:
+/// i32[G, B, N].
 void ngram_slots_on(Cpu, const Tensor& ids, std::int64_t rows, Tensor& slots);
 void ngram_slots_on(Cuda, const Tensor& ids, std::int64_t rows, Tensor& slots);
 

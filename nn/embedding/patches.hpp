@@ -1,9 +1,9 @@
 // Pixels as numbers: each sees the intensities of the square around it.
 //
-// A pixel's own id says little, and 256 vectors would have to learn which intensities are alike. The
-// square around it shows edges, if brightness does not drown them: in natural pictures a wave of
-// frequency f has an amplitude of about 1 / f (Field 1987). So a square is written in the discrete
-// cosine transform's waves, each times its frequency, which makes all about equally large.
+// A pixel's own id says little, and 256 vectors would have to learn which intensities are alike.
+// The square around it shows edges, if brightness does not drown them: in natural pictures a wave
+// of frequency f has an amplitude of about 1 / f (Field 1987). So a square is written in the
+// discrete cosine transform's waves, each times its frequency, which makes all about equally large.
 //
 // Notation: B batch, N positions of this batch, T pixels of a square.
 #pragma once
@@ -17,7 +17,8 @@ namespace skytape::nn {
 
 /// Intensities of the square of side x side pixels around each pixel, row by row: [B, N, side²].
 /// ids: i32[B, N], rows of a picture one after the other, `columns` in each; 0 is black (-1), 255
-/// white (1). What lies outside the picture, and ids that stand for no intensity, are 0. `side` is odd.
+/// white (1). What lies outside the picture, and ids that stand for no intensity, are 0. `side` is
+/// odd.
 [[nodiscard]] Tensor patch_intensities(const Tensor& ids, std::int64_t columns, std::int64_t side,
                                        DType dtype);
 

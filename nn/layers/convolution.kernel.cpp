@@ -1,5 +1,5 @@
-// Depthwise convolution over positions, its adjoint, and the gradient of its weights; with the mask, the
-// residual and the dropout around it, too, as CUDA has them in one kernel.
+// Depthwise convolution over positions, its adjoint, and the gradient of its weights; with the
+// mask, the residual and the dropout around it, too, as CUDA has them in one kernel.
 #include <type_traits>
 
 #include "nn/layers/convolution.hpp"

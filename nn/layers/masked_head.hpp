@@ -1,4 +1,5 @@
-// The head of masked-token prediction: what stood at the hidden places. Only their rows are computed.
+// The head of masked-token prediction: what stood at the hidden places. Only their rows are
+// computed.
 //
 // Notation: B batch, N positions of this batch, E width, P places of a sequence, V ids.
 #pragma once

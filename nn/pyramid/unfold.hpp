@@ -20,8 +20,9 @@ struct Windows {
   [[nodiscard]] std::int64_t along(std::int64_t places) const { return ceil_div(places, stride); }
 };
 
-/// y[b, m, (r side + c) E + e]: channel e of place (r, c) of window m, 0 outside the picture. Window
-/// m = i along(columns) + j lies around place (i stride, j stride). x: [B, N, E] -> [B, M, side² E].
+/// y[b, m, (r side + c) E + e]: channel e of place (r, c) of window m, 0 outside the picture.
+/// Window m = i along(columns) + j lies around place (i stride, j stride). x: [B, N, E] ->
+/// [B, M, side² E].
 [[nodiscard]] Var unfold(Var x, const Windows& windows);
 
 // The two builds of the windows' kernels (unfold.kernel.cpp).

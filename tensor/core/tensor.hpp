@@ -72,8 +72,8 @@ class Tensor {
     return from(std::span<const T>(values), shape, dtype, device);
   }
 
-  /// Memory of another library, without a copy: contiguous, and kept alive by `owner` until the last
-  /// tensor that shares it is gone.
+  /// Memory of another library, without a copy: contiguous, and kept alive by `owner` until the
+  /// last tensor that shares it is gone.
   [[nodiscard]] static Tensor lent(void* data, const Shape& shape, DType dtype, Device device,
                                    std::shared_ptr<void> owner);
 

@@ -1,7 +1,7 @@
 // CPU matrix products: oneDNN for f32 where the build has it, else Eigen. The libraries run
 // serially on tiles; threads share the tiles out. How a product is cut depends on its sizes alone,
-// so its bits do not depend on the number of threads. The order of a sum is the library's: equal rows
-// may differ in their last bits by where they stand.
+// so its bits do not depend on the number of threads. The order of a sum is the library's: equal
+// rows may differ in their last bits by where they stand.
 #include <omp.h>
 
 #include <algorithm>

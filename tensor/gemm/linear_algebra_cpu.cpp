@@ -120,8 +120,8 @@ class Reflections {
       add(-v(c), products.data(), m.column_end(m.cols - cols + c, rows).data());
     }
   }
-  /// The first columns of H_0 H_1 ..., as many as `columns` has: reflection i was left in its column
-  /// i, from row i + below.
+  /// The first columns of H_0 H_1 ..., as many as `columns` has: reflection i was left in its
+  /// column i, from row i + below.
   [[nodiscard]] Columns product(Columns& columns, std::int64_t below) const {
     Columns q{columns.rows, columns.cols};
     for (std::int64_t i = 0; i < q.cols; ++i) q(i, i) = 1;

@@ -1,12 +1,13 @@
-// Clusters: neighbouring blocks that run at the same time and write into each other's shared memory, from
-// sm_90 on. CUDA only.
+// Clusters: neighbouring blocks that run at the same time and write into each other's shared
+// memory, from sm_90 on. CUDA only.
 #pragma once
 
 #include "tensor/launch/cuda.hpp"
 
 namespace skytape::cuda {
 
-// Device code for older GPUs has none of these instructions; most_pairs() keeps it from being launched.
+// Device code for older GPUs has none of these instructions; most_pairs() keeps it from being
+// launched.
 
 /// Waits for all threads of the cluster. What they wrote before, to shared or device memory, all of
 /// them see after it.

@@ -35,8 +35,8 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 }
 #define CUDA_CHECK(call) ::skytape::cuda::check((call), #call, __FILE__, __LINE__)
 
-/// The stream that everything is submitted to, and cuBLAS bound to it; the second ones within the first
-/// function of side_by_side.
+/// The stream that everything is submitted to, and cuBLAS bound to it; the second ones within the
+/// first function of side_by_side.
 cudaStream_t stream();
 cublasHandle_t cublas();
 /// Returns whether the kernel that is being launched is the stream's first one behind a fork or
@@ -65,8 +65,8 @@ void submitted(const char* name, std::int64_t blocks = 0);
 /// Returns whether time_launches is active: one stream runs everything then.
 [[nodiscard]] bool launches_are_timed();
 
-/// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its work is
-/// counted instead.
+/// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its
+/// work is counted instead.
 template <class F> void submit(const char* name, const Work& work, const F& f) {
   if (GpuCount::active()) return GpuCount::call(name, work);
   f();
@@ -77,8 +77,8 @@ template <class F> void submit(const char* name, const Work& work, const F& f) {
 }
 
 /// All arguments of a kernel that may be started while the one before it still runs (programmatic
-/// dependent launch), which hides most of what a launch takes. Only wait() hands them out, so no such
-/// kernel can touch memory before the other one is over.
+/// dependent launch), which hides most of what a launch takes. Only wait() hands them out, so no
+/// such kernel can touch memory before the other one is over.
 template <class T> class Late {
  public:
   Late(const T& arguments) : arguments_(arguments) {}  // NOLINT(google-explicit-constructor)
@@ -141,12 +141,12 @@ struct LaunchParams {
   unsigned cluster = 1;          // blocks of a cluster, along x (cluster.hpp)
 };
 
-/// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block of
-/// this device cannot have them.
+/// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block
+/// of this device cannot have them.
 void allow_shared(const char* name, const void* kernel, std::size_t bytes);
 
-/// Runs a kernel on the stream. One that takes a Late may be started early. Where a GpuCount lives, the
-/// kernel is counted instead.
+/// Runs a kernel on the stream. One that takes a Late may be started early. Where a GpuCount lives,
+/// the kernel is counted instead.
 template <class... P, class... A>
 void launch(const LaunchParams& params, void (*kernel)(P...), A&&... args) {
   const auto& [name, grid, block, shared_bytes, work, cluster] = params;
@@ -209,7 +209,8 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 struct Add {
   template <class T> __device__ T operator()(T a, T b) const { return a + b; }
 };
-/// The sum (or another `op`) of x over kLanes neighbouring lanes, from far to near; all of them get it.
+/// The sum (or another `op`) of x over kLanes neighbouring lanes, from far to near; all of them get
+/// it.
 template <int kLanes, class T, class Op = Add>
 __device__ __forceinline__ T warp_reduce(T x, const Op& op = {}, unsigned lanes = kAllLanes) {
   for (int distance = kLanes / 2; distance > 0; distance /= 2) {

@@ -29,7 +29,8 @@ void require_operands(const char* op, const Tensor& x, const MlpWeights& w) {
          w.out_weight, ", ", w.in_bias);
 }
 
-// ---- by its definition, on any device ------------------------------------------------------------
+// ---- by its definition, on any device
+// ------------------------------------------------------------
 
 /// A product's last step: rows of x times the transposed weight, in the shape of x.
 Tensor linear(const Tensor& x, const Tensor& weight) {
@@ -73,7 +74,8 @@ MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const 
           sum(dout, 0)};
 }
 
-// ---- as one kernel -------------------------------------------------------------------------------
+// ---- as one kernel
+// -------------------------------------------------------------------------------
 
 MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
                 const Dropout& output) {

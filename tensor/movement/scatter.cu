@@ -1,6 +1,6 @@
 // CUDA half of scatter_add_rows. Segments of the picks are sorted by the row that they name; then a
-// warp, or some lanes of it, of the first pick of each row adds what all of its picks bring, in their
-// order. No atomics, so sums repeat, and rows that nobody picks are not touched.
+// warp, or some lanes of it, of the first pick of each row adds what all of its picks bring, in
+// their order. No atomics, so sums repeat, and rows that nobody picks are not touched.
 #include <algorithm>
 
 #include "tensor/core/tensor.hpp"

@@ -41,8 +41,8 @@ template <class T> struct TokenSums {
 
 constexpr int kAhead = 8;  // rows of a lane that are on their way at a time
 
-/// The lane's four columns of a few sequences' rows, b on, at one position; zeros and no id where there
-/// is none. kFours: rows are whole aligned fours.
+/// The lane's four columns of a few sequences' rows, b on, at one position; zeros and no id where
+/// there is none. kFours: rows are whole aligned fours.
 template <class T, bool kFours> struct Loads {
   Four<T> value[kAhead];
   std::int32_t id[kAhead];
@@ -102,8 +102,8 @@ template <class T> __device__ void add_tables(const TokenSums<T>& in, const Four
   }
 }
 
-/// A block per (part of the positions, 128 columns). A warp comes to few rows and would wait for its
-/// instructions, were they many: what is rare or long stands outside of unrolled loops.
+/// A block per (part of the positions, 128 columns). A warp comes to few rows and would wait for
+/// its instructions, were they many: what is rare or long stands outside of unrolled loops.
 template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
     token_sums_kernel(cuda::Late<TokenSums<T>> late) {
   const TokenSums<T>& in = late.wait();

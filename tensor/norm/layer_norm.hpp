@@ -24,8 +24,8 @@ struct LayerNormBackward {
                                                     const Tensor& dy, const Tensor& also = {},
                                                     const Tensor& residual = {});
 
-// The kernels behind these: a backend pair for any width, and two of CUDA alone for rows up to 256 wide
-// (layer_norm.cu).
+// The kernels behind these: a backend pair for any width, and two of CUDA alone for rows up to 256
+// wide (layer_norm.cu).
 
 void layer_norm_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
                    LayerNormForward& f);

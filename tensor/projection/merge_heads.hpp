@@ -16,8 +16,8 @@ namespace skytape::tensor {
 /// are as many operations as the definition has.
 [[nodiscard]] bool merge_heads_is_one_kernel(const Tensor& x, const Tensor& a);
 
-/// y [B, N, E] of x [B, N, E], a [B, H, N, D], W [E, H D] and b [E]. Throws, naming the operand, where
-/// kinds or shapes do not fit.
+/// y [B, N, E] of x [B, N, E], a [B, H, N, D], W [E, H D] and b [E]. Throws, naming the operand,
+/// where kinds or shapes do not fit.
 [[nodiscard]] Tensor merge_heads(const Tensor& x, const Tensor& a, const Tensor& weight,
                                  const Tensor& bias, const Dropout& dropout);
 

@@ -46,8 +46,8 @@ void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& 
 /// dparams: dW [E, H D], then db [E].
 void merge_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& dy, const Tensor& a,
                              const Tensor& weight, Tensor& da, Tensor& dparams);
-/// dx [B N, E] from the projections' gradients dy, P of [B, H, N, D] or undefined: zero; weights: P of
-/// [H D, E]; dparams: dW [P, H D, E], then db [P, H D].
+/// dx [B N, E] from the projections' gradients dy, P of [B, H, N, D] or undefined: zero; weights: P
+/// of [H D, E]; dparams: dW [P, H D, E], then db [P, H D].
 void project_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& x,
                                std::span<const Tensor> weights, std::span<const Tensor> dy,
                                Tensor& dx, Tensor& dparams);

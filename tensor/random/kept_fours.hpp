@@ -26,7 +26,8 @@ __device__ inline unsigned kept_fours(std::uint64_t key, std::uint64_t step, std
   return mine >> (4 * (lane % 4));
 }
 
-/// Scales the lane's numbers of a chunk that are kept, and drops the others; `kept` from its bit on.
+/// Scales the lane's numbers of a chunk that are kept, and drops the others; `kept` from its bit
+/// on.
 template <class T> __device__ void keep(cuda::Four<T>& four, unsigned kept, T scale) {
 #pragma unroll
   for (int u = 0; u < 4; ++u) four.x[u] *= (kept >> u & 1) != 0 ? scale : T(0);

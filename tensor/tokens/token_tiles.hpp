@@ -1,12 +1,13 @@
-// Tokens times small matrices on tensor cores, CUDA only: what kernels share whose warp owns 16 tokens
-// and whose block has all weights in shared memory (mlp.cu, token_products.cu). Products are bf16
-// with f32 sums. Channels are padded with zeros to kWidth; in memory their number is a multiple of 4.
+// Tokens times small matrices on tensor cores, CUDA only: what kernels share whose warp owns 16
+// tokens and whose block has all weights in shared memory (mlp.cu, token_products.cu). Products are
+// bf16 with f32 sums. Channels are padded with zeros to kWidth; in memory their number is a
+// multiple of 4.
 //
-// Rows and columns of products are numbered so that a lane's numbers are neighbours in memory. Rows g
-// and g + 8 are tokens 2g and 2g + 1 of the warp's 16: the bits of one chunk often decide about both.
-// Columns 2t, 2t + 1, 2t + 8, 2t + 9 of each 16 are channels 4t to 4t + 3: one access of 16 bytes. So
-// columns in registers and tiles are column_of(channel); in memory, and in arrays of f32 in shared
-// memory, channels have their own order.
+// Rows and columns of products are numbered so that a lane's numbers are neighbours in memory. Rows
+// g and g + 8 are tokens 2g and 2g + 1 of the warp's 16: the bits of one chunk often decide about
+// both. Columns 2t, 2t + 1, 2t + 8, 2t + 9 of each 16 are channels 4t to 4t + 3: one access of 16
+// bytes. So columns in registers and tiles are column_of(channel); in memory, and in arrays of f32
+// in shared memory, channels have their own order.
 #pragma once
 
 #include <algorithm>
@@ -36,17 +37,18 @@ constexpr int kSteps = kWidth / kMmaK;
 /// The stride of rows of kWidth in shared memory: eight rows then touch every bank.
 constexpr int kStride = kWidth + 8;
 
-/// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer where
-/// `blocks` blocks, as many as a large GPU runs in parallel, would not all have work. The number of tokens alone
-/// decides, so that no result depends on a grid. (A simulated GPU has fewer blocks, and long chunks.)
+/// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer
+/// where `blocks` blocks, as many as a large GPU runs in parallel, would not all have work. The
+/// number of tokens alone decides, so that no result depends on a grid. (A simulated GPU has fewer
+/// blocks, and long chunks.)
 inline std::int64_t chunk_tokens(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t tiles = ceil_div(rows, kTokens);
   const std::int64_t at_once = cuda::grid_for(blocks, 1);
   return kTokens * std::min<std::int64_t>(ceil_div(tiles, at_once), 4);
 }
 
-/// Blocks of a kernel that walks tokens with weights it loads once: as many as a GPU runs at once, two
-/// on a multiprocessor, and not more than each round needs.
+/// Blocks of a kernel that walks tokens with weights it loads once: as many as a GPU runs at once,
+/// two on a multiprocessor, and not more than each round needs.
 inline unsigned grid_of(std::int64_t rows) {
   const std::int64_t tiles = ceil_div(rows, kTokens);
   const std::int64_t at_once = 2 * cuda::device_facts().multiprocessors;
@@ -188,8 +190,8 @@ class Keep {
   std::uint32_t bits_[2];
 };
 
-/// A weight [rows, columns], rows `stride` apart, to shared memory, rounded, both ways in the order of
-/// products; zeros beyond.
+/// A weight [rows, columns], rows `stride` apart, to shared memory, rounded, both ways in the order
+/// of products; zeros beyond.
 template <int kMostRows, int kMostColumns>
 __device__ void load_weight(const float* from, int rows, int columns, std::int64_t stride,
                             Number* to) {

@@ -1,5 +1,5 @@
-// The mathematics of every attention method, and most of the contract above class Method: loops over
-// the registry, which serve a new method without an edit here. contract_test.cpp has the rest.
+// The mathematics of every attention method, and most of the contract above class Method: loops
+// over the registry, which serve a new method without an edit here. contract_test.cpp has the rest.
 #include <algorithm>
 #include <cmath>
 #include <functional>

@@ -1,5 +1,5 @@
-// Heads side by side, projected and added to the residual as one op, against the same composed of an
-// op for each step; and the kernels that both this and projections by head have on CUDA at bf16.
+// Heads side by side, projected and added to the residual as one op, against the same composed of
+// an op for each step; and the kernels that both this and projections by head have on CUDA at bf16.
 #include <vector>
 
 #include "autograd/ops.hpp"

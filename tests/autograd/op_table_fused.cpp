@@ -1,5 +1,5 @@
-// Rows of the op table: what is fused on CUDA: a layer norm with the operations beside or behind it, the
-// classifier, the vectors of tokens and places, a convolution with what surrounds it.
+// Rows of the op table: what is fused on CUDA: a layer norm with the operations beside or behind
+// it, the classifier, the vectors of tokens and places, a convolution with what surrounds it.
 #include "autograd/ops.hpp"
 #include "nn/embedding/lookup.hpp"
 #include "nn/embedding/positions.hpp"

@@ -8,8 +8,8 @@
 namespace skytape::test::op {
 namespace {
 
-/// Projections of x, v[0], by weight and bias in turn, with sums behind them if anything is there; the
-/// result is that of one of them.
+/// Projections of x, v[0], by weight and bias in turn, with sums behind them if anything is there;
+/// the result is that of one of them.
 Function one_of_heads(std::int64_t heads, std::size_t which) {
   return [=](Tape&, Vars v) {
     std::vector<Projection> projections;

@@ -46,7 +46,8 @@ std::vector<Tensor> inputs_and_sums(std::int64_t n) {
   return all;
 }
 
-/// All projections side by side, [B, H, N, P D], of the real tokens; sums are the last of an even number.
+/// All projections side by side, [B, H, N, P D], of the real tokens; sums are the last of an even
+/// number.
 Var all_heads(std::span<const Var> v, Way way) {
   const Tensor real = mask(v[0].size(1), v[0].value());
   const Var x = mask_rows(v[0], real);

@@ -1,5 +1,5 @@
-// Layer norm with the operations beside or behind it as one op, against the same composed of an op for each
-// step.
+// Layer norm with the operations beside or behind it as one op, against the same composed of an op
+// for each step.
 
 #include "autograd/ops.hpp"
 #include "tensor/core/gpu_count.hpp"
@@ -18,8 +18,8 @@ struct Sizes {
   std::int64_t B, N, E;
 };
 
-// Rows of every width that a kernel is compiled for, with lanes that are not full; more than one chunk
-// of 32 rows backward and of 256 tokens forward.
+// Rows of every width that a kernel is compiled for, with lanes that are not full; more than one
+// chunk of 32 rows backward and of 256 tokens forward.
 const Sizes kSizes[] = {{1, 1, 1},  {3, 5, 64},  {2, 300, 64}, {2, 257, 30},
                         {2, 70, 7}, {3, 21, 98}, {1, 40, 256}, {1, 3, 300}};
 

@@ -1,4 +1,5 @@
-// The simulated device's memory, streams and graphs, as its launches, libraries and traces see them.
+// The simulated device's memory, streams and graphs, as its launches, libraries and traces see
+// them.
 #pragma once
 
 #include <cstddef>

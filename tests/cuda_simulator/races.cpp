@@ -78,7 +78,8 @@ void access(void* at, std::size_t bytes, bool writes) {
 }  // namespace
 }  // namespace skytape::cuda_simulator
 
-// ---- what g++ calls ------------------------------------------------------------------------------
+// ---- what g++ calls
+// ------------------------------------------------------------------------------
 using skytape::cuda_simulator::access;
 
 extern "C" {

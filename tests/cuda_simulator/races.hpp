@@ -2,9 +2,9 @@
 // two barriers, and one of them writes it. A GPU runs warps in any order, so what is read differs.
 //
 // Kernels are compiled with -fsanitize=thread: g++ then calls a function before each access, such
-// as __tsan_read4. races.cpp has these functions in place of the sanitizer's library, which would not
-// understand fibers. Lanes of one warp are not watched, and not under MODE=asan: g++ takes only one
-// of these sanitizers.
+// as __tsan_read4. races.cpp has these functions in place of the sanitizer's library, which would
+// not understand fibers. Lanes of one warp are not watched, and not under MODE=asan: g++ takes only
+// one of these sanitizers.
 #pragma once
 
 #include <cstddef>

@@ -107,7 +107,8 @@ StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
 
 }  // namespace skytape::cuda_simulator
 
-// ---- streams and events --------------------------------------------------------------------------
+// ---- streams and events
+// --------------------------------------------------------------------------
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   (*stream)->late = new_streams_run_late;
@@ -169,7 +170,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return cudaSuccess;
 }
 
-// ---- graphs --------------------------------------------------------------------------------------
+// ---- graphs
+// --------------------------------------------------------------------------------------
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (streams().count(stream) == 0 || stream->capture != nullptr) {
     return failed(cudaErrorIllegalState, "this stream cannot begin a capture");

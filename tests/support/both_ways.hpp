@@ -18,13 +18,14 @@ namespace skytape::test {
 /// Fused, or composed of an op for each step: of true products, or with their operands rounded.
 enum class Way { fused, composed, composed_of_tf32, composed_of_bf16 };
 
-/// linear(x, weight, bias) as a step of what is composed. Rounded are the operands of its products, dy
-/// among them, and nothing else: the bias and its gradient are no products. A GPU's library won't do as
-/// the measure of a kernel that rounds: cuBLAS on an H100 takes f32 operands as tf32 at bf16, too.
+/// linear(x, weight, bias) as a step of what is composed. Rounded are the operands of its products,
+/// dy among them, and nothing else: the bias and its gradient are no products. A GPU's library
+/// won't do as the measure of a kernel that rounds: cuBLAS on an H100 takes f32 operands as tf32 at
+/// bf16, too.
 [[nodiscard]] Var composed_linear(Way way, Var x, Var weight, Var bias);
 
-/// Value and gradients of f(inputs on a tape, way), as f64 on the CPU. Inputs pass through f32, so that
-/// all kinds see the same numbers.
+/// Value and gradients of f(inputs on a tape, way), as f64 on the CPU. Inputs pass through f32, so
+/// that all kinds see the same numbers.
 template <class F> std::vector<Tensor> value_and_gradients(const std::vector<Tensor>& inputs,
                                                            Way way, DType dtype, Device device,
                                                            const F& f) {
@@ -41,9 +42,9 @@ template <class F> std::vector<Tensor> value_and_gradients(const std::vector<Ten
   return results;
 }
 
-/// f(inputs on a tape, way) gives the same fused and composed: in f64 to a few roundings, and at each
-/// precision with at most three times the composed one's error in f32, operands of products rounded as
-/// the precision says. Twice it gives the same bits.
+/// f(inputs on a tape, way) gives the same fused and composed: in f64 to a few roundings, and at
+/// each precision with at most three times the composed one's error in f32, operands of products
+/// rounded as the precision says. Twice it gives the same bits.
 template <class F>
 void check_both_ways(const std::vector<Tensor>& inputs, double f64_roundings, const F& f) {
   const auto exact = value_and_gradients(inputs, Way::composed, DType::f64, Device::cpu, f);

@@ -25,8 +25,8 @@ class Flag {
   Flag& between(std::int64_t low, std::int64_t high);
   /// As between(), for numbers with fractions.
   Flag& within(double low, double high);
-  /// The value has digits only and is below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger for
-  /// the largest.
+  /// The value has digits only and is below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger
+  /// for the largest.
   Flag& natural();
   Flag& required();
   /// The command refuses it together with one of these.
@@ -72,8 +72,8 @@ class Command {
 };
 
 /// Reads the arguments, runs the command that they choose of those that `add_commands` adds, and
-/// returns the exit code. `idea` is what --help begins with, `version` what --version prints. UsageError
-/// for arguments that nothing declares, or of the wrong kind.
+/// returns the exit code. `idea` is what --help begins with, `version` what --version prints.
+/// UsageError for arguments that nothing declares, or of the wrong kind.
 [[nodiscard]] int run_chosen(const std::string& program, const std::string& idea,
                              const std::string& version,
                              const std::function<void(const Command&)>& add_commands, int argc,

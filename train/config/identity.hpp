@@ -25,8 +25,8 @@ using Identity = std::map<std::string, std::string>;
 /// Returns it without the data, which a configuration knows only when they are open.
 [[nodiscard]] Identity without_data(Identity identity);
 
-/// Every key in which two runs differ, in words: "lr: 1e-4 there, 2e-4 here; data, test: …". Empty for
-/// the same run. Values are as the files spell them.
+/// Every key in which two runs differ, in words: "lr: 1e-4 there, 2e-4 here; data, test: …". Empty
+/// for the same run. Values are as the files spell them.
 [[nodiscard]] std::string differences(const Identity& there, const Identity& here);
 
 /// Compares two config.json, with their seeds.
@@ -35,10 +35,10 @@ using Identity = std::map<std::string, std::string>;
 /// Recipe and what the user set, sorted by key: "skytape", "my.recipe (file), lr=1e-3, steps=500".
 [[nodiscard]] std::string settings_of(const data::Json& config);
 
-/// A name for each run, by settings_of(): the same for two runs that differ in their seeds (and data)
-/// alone, another for any two of one task and method that differ in more. Where the names of such two
-/// are alike, the keys in which they differ follow: "my.recipe (file), lr=1e-3". Of runs with one
-/// identity the first says the name.
+/// A name for each run, by settings_of(): the same for two runs that differ in their seeds (and
+/// data) alone, another for any two of one task and method that differ in more. Where the names of
+/// such two are alike, the keys in which they differ follow: "my.recipe (file), lr=1e-3". Of runs
+/// with one identity the first says the name.
 [[nodiscard]] std::vector<std::string> distinct_names(const std::vector<data::Json>& configs);
 
 }  // namespace skytape::train

@@ -47,7 +47,8 @@ int place_of(const KeyInfo& key, const std::string& text) {
   return static_cast<int>(found - names.begin());
 }
 
-/// Fills the member at the end of a path of members: into<&RunConfig::adamw, &nn::AdamWConfig::beta2>.
+/// Fills the member at the end of a path of members: into<&RunConfig::adamw,
+/// &nn::AdamWConfig::beta2>.
 template <auto... Path> void into(RunConfig& config, const KeyInfo& key, const std::string& text) {
   auto& member = (config.*....*Path);
   using T = std::remove_reference_t<decltype(member)>;
@@ -89,8 +90,8 @@ using enum Shapes;
 
 // clang-format off
 constexpr KeyInfo kKeys[] = {
-    // key, default, legal values, what it shapes, its member, its meaning; and if need be where it has no
-    // effect, and what tables of results call it
+    // key, default, legal values, what it shapes, its member, its meaning; and if need be where it
+    // has no effect, and what tables of results call it
     {"batch", "", whole(1, 65536), schedule, batches<&BatchOptions::batch>,
      "examples per optimiser step"},
     {"accumulate", "1", whole(1, 65536), schedule, run<&RunConfig::accumulate>,

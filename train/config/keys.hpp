@@ -1,6 +1,6 @@
 // The keys of recipes and of --set, a row each: legal values, default, what the value shapes, the
-// member of RunConfig that it fills, and its meaning. Help, config.json, the check of --resume, what
-// --init takes over and what a checkpoint says of its model all walk these rows.
+// member of RunConfig that it fills, and its meaning. Help, config.json, the check of --resume,
+// what --init takes over and what a checkpoint says of its model all walk these rows.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +60,8 @@ struct KeyInfo {
 /// "learning-rate". Empty if there is none.
 [[nodiscard]] std::string_view key_called(std::string_view name);
 
-/// "unknown key 'warmpu' (did you mean 'warmup'?); `skytape info recipe` lists the keys": of the keys of
-/// a run, which are too many to be listed.
+/// "unknown key 'warmpu' (did you mean 'warmup'?); `skytape info recipe` lists the keys": of the
+/// keys of a run, which are too many to be listed.
 [[nodiscard]] std::string unknown_key(std::string_view key, const std::vector<std::string>& known);
 
 /// "1..65536", "0..255, odd; pixels", "0|1", "length|nonzero",
@@ -71,8 +71,8 @@ struct KeyInfo {
 /// UsageError unless `text` is a legal value.
 void check_value(const KeyInfo& key, const std::string& text);
 
-/// The numbers of "1,2.5", one for each class; none of "none" and "balanced". UsageError for anything
-/// else.
+/// The numbers of "1,2.5", one for each class; none of "none" and "balanced". UsageError for
+/// anything else.
 [[nodiscard]] std::vector<double> parse_class_weights(const std::string& text);
 
 /// A legal value of an integer's key.

@@ -120,8 +120,8 @@ class RecipeReader {
     recipe_.rows.push_back(std::move(row));
   }
 
-  /// Under one key, however it is spelt: `skyformer.features` is `features` for skyformer, and `gamma`
-  /// in the row of skyformer is `skyformer.gamma`.
+  /// Under one key, however it is spelt: `skyformer.features` is `features` for skyformer, and
+  /// `gamma` in the row of skyformer is `skyformer.gamma`.
   [[nodiscard]] RecipeRow row_of(const std::string& key, const std::string& value) const {
     const std::string of = section_.empty() ? "" : ", row " + section_;
     RecipeRow row{task_, method_, {key, value, "recipe " + recipe_.name + of}};

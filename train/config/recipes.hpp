@@ -37,16 +37,16 @@ struct Recipe {
 /// The program's own.
 [[nodiscard]] std::span<const Recipe> recipes();
 
-/// A recipe of the program, a file with one (or a pipe, which is read once), or the config.json of a
-/// run. UsageError with file and line for what is none of these.
+/// A recipe of the program, a file with one (or a pipe, which is read once), or the config.json of
+/// a run. UsageError with file and line for what is none of these.
 [[nodiscard]] Recipe find_recipe(const std::string& name_or_file);
 
 /// Returns a recipe's name in names of folders: "skytape"; "my.recipe" of a file of that name.
 [[nodiscard]] std::string in_folder_names(const std::string& recipe);
 
-/// The recipe that `text` says. Lines of key=value; `[task]`, `[method]` or `[task method]` in front
-/// of those that are for them alone, `#` before a comment. Each of these rows stands once, and each key
-/// once in a row. UsageError naming `where` and the line.
+/// The recipe that `text` says. Lines of key=value; `[task]`, `[method]` or `[task method]` in
+/// front of those that are for them alone, `#` before a comment. Each of these rows stands once,
+/// and each key once in a row. UsageError naming `where` and the line.
 [[nodiscard]] Recipe parse_recipe(std::string name, const std::string& text,
                                   const std::string& where);
 

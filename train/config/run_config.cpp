@@ -25,8 +25,8 @@ void take_from(const Json& provenance, RunConfig& c) {
   if (data::has_vocabulary(provenance)) c.vocabulary = data::vocabulary_in(provenance);
 }
 
-/// The id that stands behind the first text of a pair in one sequence; -1: texts are single, or their
-/// tokens have none.
+/// The id that stands behind the first text of a pair in one sequence; -1: texts are single, or
+/// their tokens have none.
 std::int32_t separator_id(const RunConfig& c) {
   if (!c.pairs) return -1;
   const std::int32_t token = c.vocabulary == nullptr ? '\t' : c.vocabulary->end_of_text();

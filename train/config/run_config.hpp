@@ -121,9 +121,9 @@ void unsettle_precision(Setting& setting);
 
 /// Returns everything that decides the run's numbers, as config.json and checkpoints store it.
 [[nodiscard]] data::Json to_json(const RunConfig& config);
-/// Refuses a config.json whose parts are of another kind than a program of ours writes, or whose labels
-/// disagree: DataError naming `file`, the part, what was expected and what came. What is missing is the
-/// reader's to judge.
+/// Refuses a config.json whose parts are of another kind than a program of ours writes, or whose
+/// labels disagree: DataError naming `file`, the part, what was expected and what came. What is
+/// missing is the reader's to judge.
 void check_parts(const data::Json& config, const std::string& file);
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
 [[nodiscard]] RunConfig config_from_json(const data::Json& json, const std::string& file);

@@ -1,4 +1,5 @@
-// The settings of a run as text: recipe, task row, method row and what the user chose, in this order.
+// The settings of a run as text: recipe, task row, method row and what the user chose, in this
+// order.
 #pragma once
 
 #include <string>
@@ -15,7 +16,8 @@ namespace skytape::train {
 /// `<method>.features`.
 [[nodiscard]] bool is_shared(std::string_view key);
 
-/// The one spelling of a key that has two: `skyformer.features` is `features` in a run of skyformer.
+/// The one spelling of a key that has two: `skyformer.features` is `features` in a run of
+/// skyformer.
 [[nodiscard]] std::string one_key(const std::string& key, const attention::Spec& method);
 
 /// Effective values in the order of the keys, then the method's options in theirs. UsageError as

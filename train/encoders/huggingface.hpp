@@ -37,8 +37,8 @@ struct EncoderFacts {
 [[nodiscard]] data::Json type_of_huggingface(const data::Json& config);
 
 /// The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json
-/// lists. Without the "bert." or "roberta." in front of their names; a norm's gamma and beta are its
-/// weight and bias. DataError naming the file or the tensor that is not there.
+/// lists. Without the "bert." or "roberta." in front of their names; a norm's gamma and beta are
+/// its weight and bias. DataError naming the file or the tensor that is not there.
 [[nodiscard]] SafetensorsFile read_huggingface_weights(const std::filesystem::path& folder);
 
 /// Our names of the head that predicts hidden tokens (nn/layers/masked_head.hpp) and their shapes.

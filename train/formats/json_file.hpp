@@ -1,5 +1,5 @@
-// JSON that a file holds: what is broken in it, or of another kind than we read, is said with the file's
-// name.
+// JSON that a file holds: what is broken in it, or of another kind than we read, is said with the
+// file's name.
 #pragma once
 
 #include <span>
@@ -22,7 +22,8 @@ struct JsonPart {
   JsonKind kind;
 };
 
-/// DataError naming `file`, the first part that is of another kind, what was expected and what came.
+/// DataError naming `file`, the first part that is of another kind, what was expected and what
+/// came.
 void check_parts(const data::Json& value, std::span<const JsonPart> parts, const std::string& file);
 
 /// Refuses a part in the same words.

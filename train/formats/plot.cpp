@@ -44,11 +44,12 @@ std::string number(double value) {
 /// Returns the end of an axis's range; * lets the numbers decide.
 std::string range_end(const std::optional<double>& value) { return value ? number(*value) : "*"; }
 
-// ---- the numbers ---------------------------------------------------------------------------------
+// ---- the numbers
+// ---------------------------------------------------------------------------------
 
-/// One block of NAME.dat: x, y and the ends of the error bar, or of the band; a gap where there is no
-/// point at all, because gnuplot does not count a block without lines. On a logarithmic axis a bar that
-/// reaches zero ends a tenth below its point.
+/// One block of NAME.dat: x, y and the ends of the error bar, or of the band; a gap where there is
+/// no point at all, because gnuplot does not count a block without lines. On a logarithmic axis a
+/// bar that reaches zero ends a tenth below its point.
 std::string block(const LinePanel& panel, const Series& s) {
   const std::size_t points = s.x.size();
   ENSURE(s.y.size() == points && (s.errors.empty() || s.errors.size() == points) &&
@@ -98,7 +99,8 @@ std::string data_text(const Figure& figure) {
   return text;
 }
 
-// ---- the script ----------------------------------------------------------------------------------
+// ---- the script
+// ----------------------------------------------------------------------------------
 
 // Pixels.
 constexpr int kPanelWidth = 390, kPanelHeight = 300;
@@ -348,7 +350,8 @@ class Script {
   std::string text_;
 };
 
-// ---- gnuplot -------------------------------------------------------------------------------------
+// ---- gnuplot
+// -------------------------------------------------------------------------------------
 
 /// Runs the script in its folder. False if there is no gnuplot; Error if it fails.
 bool run_gnuplot(const fs::path& folder, const std::string& script) {

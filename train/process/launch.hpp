@@ -14,8 +14,8 @@ struct Launch {
 /// The place of this process among those that one launcher started; one of one otherwise.
 [[nodiscard]] Launch launched();
 
-/// The number of tasks that srun started in addition to this one without any of MPI's plug-ins, so that
-/// none can find the others; 1 otherwise.
+/// The number of tasks that srun started in addition to this one without any of MPI's plug-ins, so
+/// that none can find the others; 1 otherwise.
 [[nodiscard]] int unconnected_tasks();
 
 /// The environment of this process without what a launcher put there: a child that gets it is a

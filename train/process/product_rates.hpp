@@ -28,16 +28,17 @@ struct ProductRates {
 /// if the fastest and the slowest are more than a fifth apart; empty if they are not.
 [[nodiscard]] std::string why_not_comparable(std::span<const double> gflops);
 
-/// Milliseconds that all steps of the iterative inverse of `count` matrices [size, size] take on CUDA,
-/// forward and backward: the shortest of some runs, with at most so many blocks a matrix.
+/// Milliseconds that all steps of the iterative inverse of `count` matrices [size, size] take on
+/// CUDA, forward and backward: the shortest of some runs, with at most so many blocks a matrix.
 [[nodiscard]] double measure_inverse_ms(Precision precision, std::int64_t count, std::int64_t size,
                                         int most_blocks);
 
 struct GpuFacts {
   /// The multiprocessors' clock, right behind products that keep them busy.
   double clock_mhz = 0;
-  /// Nanoseconds of a kernel that does nothing, in a graph of such, one behind the other; then where
-  /// each is launched before the one ahead is done (programmatic dependent launch), or why none was.
+  /// Nanoseconds of a kernel that does nothing, in a graph of such, one behind the other; then
+  /// where each is launched before the one ahead is done (programmatic dependent launch), or why
+  /// none was.
   double node_ns = 0, dependent_node_ns = 0;
   std::string why_no_dependent;
   /// 10^12 operations a second by mma.sync, bf16, operands in registers.

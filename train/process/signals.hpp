@@ -1,5 +1,5 @@
-// SIGHUP, SIGINT and SIGTERM: exit codes 129, 130 and 143, immediately or after the current step. SIGHUP
-// stays ignored under nohup.
+// SIGHUP, SIGINT and SIGTERM: exit codes 129, 130 and 143, immediately or after the current step.
+// SIGHUP stays ignored under nohup.
 #pragma once
 
 namespace skytape::train {

@@ -73,7 +73,8 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return x < y + b.bytes() && y < x + a.bytes();
 }
 
-/// Lets no array share memory with another one, nor with `others`: who gets them may write into them.
+/// Lets no array share memory with another one, nor with `others`: who gets them may write into
+/// them.
 void part(Tensors& arrays, std::vector<Tensor> others) {
   for (auto& [name, array] : arrays) {
     const auto shares = [&](const Tensor& other) { return overlap(array, other); };

@@ -76,7 +76,8 @@ struct Turns {
 };
 Turns turns;
 
-/// Registered to run when the interpreter ends: lets calls of other threads come to their end first.
+/// Registered to run when the interpreter ends: lets calls of other threads come to their end
+/// first.
 void wait_for_calls() {
   calls.ending = true;
   calls.last = std::this_thread::get_id();

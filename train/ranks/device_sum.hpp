@@ -15,8 +15,8 @@ class DeviceSum {
   [[nodiscard]] static bool available();
 
   explicit DeviceSum(const Ranks& ranks);
-  /// Submits the sum over the ranks, in place, behind the work that was submitted before. Every rank
-  /// submits one in every step, and none while a CUDA graph is captured.
+  /// Submits the sum over the ranks, in place, behind the work that was submitted before. Every
+  /// rank submits one in every step, and none while a CUDA graph is captured.
   void submit(Tensor& numbers) const;
 
   struct Gpu;  // NCCL's communicator, in device_sum.cu

@@ -33,7 +33,8 @@ class Job {
   /// all: what every rank has, one behind the other in the ranks' order, each of mine.size().
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                           double limit_seconds) = 0;
-  /// Sends the j-th part of `send` to rank j; `receive` gets one part from each. Counts are numbers.
+  /// Sends the j-th part of `send` to rank j; `receive` gets one part from each. Counts are
+  /// numbers.
   virtual void all_to_all(std::span<const float> send, const std::vector<int>& send_counts,
                           std::span<float> receive, const std::vector<int>& receive_counts,
                           double limit_seconds) = 0;

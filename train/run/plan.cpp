@@ -81,9 +81,10 @@ RunConfig configure(const Request& r, const Json& saved) {
   return resumed(r.choices, r.said, config, saved.at("file").get<std::string>());
 }
 
-/// Adds what the run of --init had of an encoder's keys where it is not what this run would have, and
-/// the user says nothing. The method may have another value in its place, as in a recipe. How much is
-/// read of an example is the encoder's where each position has a trained vector, else the task's.
+/// Adds what the run of --init had of an encoder's keys where it is not what this run would have,
+/// and the user says nothing. The method may have another value in its place, as in a recipe. How
+/// much is read of an example is the encoder's where each position has a trained vector, else the
+/// task's.
 void add_encoder_settings(const Json& settings, Choices& choices) {
   if (!settings.is_object()) return;
   const std::vector<Setting> had = saved_settings({{"settings", settings}});

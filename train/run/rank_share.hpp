@@ -26,9 +26,9 @@ namespace skytape::train {
 /// more ranks than microbatches.
 void refuse_idle_ranks(const RunConfig& config, std::int64_t longest, const Ranks& ranks);
 
-/// AgreedError naming rank, host and both values where a rank has another configuration, other data,
-/// another revision of the program or another number of threads than rank 0. `flags`: what else all
-/// must have said alike.
+/// AgreedError naming rank, host and both values where a rank has another configuration, other
+/// data, another revision of the program or another number of threads than rank 0. `flags`: what
+/// else all must have said alike.
 void agree(const RunConfig& config, const Splits& splits, const data::Json& flags,
            const Ranks& ranks);
 

@@ -33,7 +33,8 @@ class Reporter {
   [[nodiscard]] bool log_point() const;
   /// Returns whether steps per second are reported now; the timer must then synchronise.
   [[nodiscard]] bool needs_rate() const { return log_point() || first_rate(); }
-  /// After each step, which had so many real tokens and took so long; of a log point with its means.
+  /// After each step, which had so many real tokens and took so long; of a log point with its
+  /// means.
   void step(std::int64_t tokens, double seconds, const std::optional<TrainMetrics>& metrics);
 
   void evaluation(const Evaluation& dev);

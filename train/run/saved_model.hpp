@@ -36,8 +36,8 @@ struct SavedModel {
 
 /// Split `split` of the model's task in its data root. For the model of a run it must be the one
 /// that the run was trained on. Nothing is ever generated. DataError if the data are not there,
-/// are others (both fingerprints named), have other labels or another vocabulary, or another number of
-/// classes than the model.
+/// are others (both fingerprints named), have other labels or another vocabulary, or another number
+/// of classes than the model.
 [[nodiscard]] data::Dataset open_split(const SavedModel& saved, std::string_view split);
 
 }  // namespace skytape::train

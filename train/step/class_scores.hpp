@@ -34,8 +34,8 @@ struct ClassScore {
 [[nodiscard]] std::string scores_table(std::span<const std::int64_t> confusion,
                                        const std::vector<std::string>& names, bool matrix);
 
-/// Names of a set's classes: those of custom data stand in their provenance; numbers where there are
-/// none.
+/// Names of a set's classes: those of custom data stand in their provenance; numbers where there
+/// are none.
 [[nodiscard]] std::vector<std::string> class_names(const data::TaskInfo& task,
                                                    const data::Json& provenance,
                                                    std::size_t classes);

@@ -47,9 +47,9 @@ struct EvaluateOptions {
 };
 
 /// Evaluates one model again and again. What it says about an example is a function of the model
-/// and the example: nn::answer_context(). Ranks take the batches of a pass in turn, and all know the
-/// result, which has the same bits on any number of them. On a GPU the pass over a batch is captured
-/// in a CUDA graph for each layout and replayed, also in later calls.
+/// and the example: nn::answer_context(). Ranks take the batches of a pass in turn, and all know
+/// the result, which has the same bits on any number of them. On a GPU the pass over a batch is
+/// captured in a CUDA graph for each layout and replayed, also in later calls.
 class Evaluator {
  public:
   explicit Evaluator(const nn::Model& model, bool graphs = true, const Ranks& ranks = kAlone);

@@ -1,5 +1,5 @@
-// Kernel products fused on the GPU: against f64, against the form with C as one array, and what they
-// move.
+// Kernel products fused on the GPU: against f64, against the form with C as one array, and what
+// they move.
 #include <cmath>
 #include <functional>
 #include <vector>

@@ -1,4 +1,5 @@
-// Looking up and adding the vectors of a token and its place as one op, against an op for each step.
+// Looking up and adding the vectors of a token and its place as one op, against an op for each
+// step.
 #include "nn/embedding/lookup.hpp"
 
 #include "autograd/ops.hpp"

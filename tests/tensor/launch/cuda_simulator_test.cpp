@@ -131,8 +131,8 @@ void meet_elsewhere(float*) {
     __cluster_barrier_wait();
   }
 }
-/// Each thread leaves 100 times its block's number and its own with the other block of the cluster; the
-/// first 16 of a block then read what they got. With a barrier before and after, or without.
+/// Each thread leaves 100 times its block's number and its own with the other block of the cluster;
+/// the first 16 of a block then read what they got. With a barrier before and after, or without.
 void give_to_other(float* x, bool before, bool after) {
   auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
   if (before) __cluster_barrier_wait();

@@ -31,7 +31,8 @@ void copy(const Tensor& from, Tensor& to) {
   tensor::accumulate(to, from);
 }
 
-/// x -> 2 x + 1 in parallel with x -> 3 x, each by way of a tensor that is released immediately, then their sum.
+/// x -> 2 x + 1 in parallel with x -> 3 x, each by way of a tensor that is released immediately,
+/// then their sum.
 struct Both {
   Tensor x, f, g, sum;  // [kNumbers]
 

@@ -1,5 +1,5 @@
-// Runs whose config.json or result.json somebody has edited by hand: what contradicts is refused with
-// both sides, and what is of another kind than it was is a sentence, whatever reads it.
+// Runs whose config.json or result.json somebody has edited by hand: what contradicts is refused
+// with both sides, and what is of another kind than it was is a sentence, whatever reads it.
 #include <functional>
 
 #include "data/files/json.hpp"

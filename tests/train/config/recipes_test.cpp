@@ -73,7 +73,8 @@ TEST_CASE(
   }
   CHECK(departed == std::size(departures));
 
-  // Whose value a recipe takes where paper and code differ stands in its text and on the methods' page.
+  // Whose value a recipe takes where paper and code differ stands in its text and on the methods'
+  // page.
   const std::string page = data::synthetic::read_file("attention/README.md");
   const auto says = [&](const char* name, const char* text,
                         std::initializer_list<const char*> there) {

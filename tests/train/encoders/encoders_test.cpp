@@ -1,5 +1,5 @@
-// Pre-trained encoders: their outputs are compared with those of Hugging Face's Transformers (tests/goldens),
-// the copy that import makes, and folders that are broken.
+// Pre-trained encoders: their outputs are compared with those of Hugging Face's Transformers
+// (tests/goldens), the copy that import makes, and folders that are broken.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -219,7 +219,8 @@ TEST_CASE("a configuration of BERT's first release does not say what it is, and 
   CHECK(holds_encoder(bert));
   CHECK(load_encoder(bert).facts.kind == EncoderKind::bert);
   CHECK(load_encoder(bert).facts.model.width == 24);
-  // Models of other kinds have these keys, too, and one that only some of them has is none of BERT's.
+  // Models of other kinds have these keys, too, and one that only some of them has is none of
+  // BERT's.
   const auto refused = [&](const char* key, const Json& value) {
     Json config = first;
     config.erase(key);

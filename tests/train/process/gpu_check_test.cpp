@@ -1,5 +1,5 @@
-// train/scripts/gpu_check.sh with a made-up GPU and program: its verdicts, limits and order. What it
-// runs on a real GPU is worth nothing if a fault there were called a success.
+// train/scripts/gpu_check.sh with a made-up GPU and program: its verdicts, limits and order. What
+// it runs on a real GPU is worth nothing if a fault there were called a success.
 #include <sys/stat.h>
 
 #include <cstdio>

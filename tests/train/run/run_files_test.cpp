@@ -39,8 +39,8 @@ struct Example {
   std::string text;
 };
 
-/// Texts whose words hint at their class; of each class so many in ten. `moved`: of three labels two
-/// are those of another class, so that a model that learns from train gets worse on them.
+/// Texts whose words hint at their class; of each class so many in ten. `moved`: of three labels
+/// two are those of another class, so that a model that learns from train gets worse on them.
 std::vector<Example> examples(int count, const std::array<int, kClasses>& of_ten, bool moved) {
   std::minstd_rand numbers(static_cast<unsigned>(count));
   const std::array<std::string, kClasses> hints = {"red", "grey", "black"};
@@ -287,8 +287,8 @@ const TrainedRun& trained_run() {
   return run;
 }
 
-/// The two-phase schedule: from a twenty-fifth of the highest rate up to it at step 8, then down to a
-/// ten-thousandth of where it began.
+/// The two-phase schedule: from a twenty-fifth of the highest rate up to it at step 8, then down to
+/// a ten-thousandth of where it began.
 double rate_of(int step) {
   const double start = kRate / 25, end = start / 1e4;
   if (step <= 8) return start + (kRate - start) * (step - 1) / 7;

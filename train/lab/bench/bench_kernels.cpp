@@ -65,8 +65,8 @@ class Matching {
     }
     return kNobody;
   }
-  /// A product or copy that directly follows; else one more kernel of the product before; else the first
-  /// one that follows what ran, as the record before may be a second stream's.
+  /// A product or copy that directly follows; else one more kernel of the product before; else the
+  /// first one that follows what ran, as the record before may be a second stream's.
   [[nodiscard]] std::size_t between(const KernelTime& record, std::size_t last,
                                     const std::vector<bool>& taken) const {
     const bool is_kernel = record.kind == KernelTime::Kind::kernel;

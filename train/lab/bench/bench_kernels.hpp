@@ -1,4 +1,5 @@
-// The kernels of one training step on a GPU: the time of each, and the bytes and operations of its work.
+// The kernels of one training step on a GPU: the time of each, and the bytes and operations of its
+// work.
 #pragma once
 
 #include <cstdint>

@@ -36,8 +36,8 @@ struct SourceFlags {
   Command command;  // that declares them
 
   void declare(const Command& command);
-  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named, or a
-  /// flag is given that only another would heed.
+  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named,
+  /// or a flag is given that only another would heed.
   [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
 };
 inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positions

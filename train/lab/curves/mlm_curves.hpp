@@ -1,5 +1,6 @@
 // Linformer's Figure 3: perplexity of masked language models, with exact attention and with
-// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp) and what is drawn of it.
+// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp) and what is
+// drawn of it.
 //
 // Notation: n tokens of a sequence, k rows that Linformer projects keys and values to.
 #pragma once

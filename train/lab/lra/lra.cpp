@@ -39,7 +39,8 @@ std::vector<std::string> axis(const std::vector<std::string>& values) {
   return values.empty() ? std::vector<std::string>{""} : values;
 }
 
-/// UsageError for features that the user sets in all cells, where a method has none: a flag is for that.
+/// UsageError for features that the user sets in all cells, where a method has none: a flag is for
+/// that.
 void refuse_features(const GridOptions& options, const std::string& attention) {
   if (attention::find(attention).has_option("features")) return;
   for (const Choice& choice : options.base.values) {
@@ -89,7 +90,8 @@ Json run_in(const fs::path& folder) {
   }
 }
 
-/// facts() of a task's data; null where they are not prepared, or broken, which the grid says later.
+/// facts() of a task's data; null where they are not prepared, or broken, which the grid says
+/// later.
 Json data_of(const RunConfig& config) {
   try {
     if (!data::is_prepared(*config.task, config.data_root)) return {};
@@ -222,7 +224,8 @@ class Grid {
     }
   }
 
-  /// The recipe as an argument. A file's is what it was when the grid read it, in a copy next to the run.
+  /// The recipe as an argument. A file's is what it was when the grid read it, in a copy next to
+  /// the run.
   static std::string recipe_of(const GridCell& cell, const fs::path& folder) {
     if (cell.recipe.file.empty()) return cell.choices.recipe;
     const fs::path copy = folder / "recipe" / cell.recipe.file;

@@ -40,13 +40,14 @@ struct GridCell {
 /// All cells, seeds innermost. UsageError as resolve() throws it, and for a name given twice.
 [[nodiscard]] std::vector<GridCell> grid_cells(const GridOptions& options);
 
-/// Gives each cell whose folder holds a run that computes something else a separate folder, <folder>-2,
-/// -3, …, and says on stderr in which keys they differ: what is there is never shown as the cell's.
+/// Gives each cell whose folder holds a run that computes something else a separate folder,
+/// <folder>-2, -3, …, and says on stderr in which keys they differ: what is there is never shown as
+/// the cell's.
 void place_cells(std::vector<GridCell>& cells, const std::filesystem::path& out);
 
 /// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder. A cell
-/// that fails, or whose data are missing, is named on stderr and the others continue. After a signal
-/// the running cells keep their state and no other starts. Returns 0, 1 if a cell failed, or
+/// that fails, or whose data are missing, is named on stderr and the others continue. After a
+/// signal the running cells keep their state and no other starts. Returns 0, 1 if a cell failed, or
 /// 128 + signal. Notes which data the cells have, once they are prepared.
 int run_grid(std::vector<GridCell>& cells, const GridOptions& options);
 

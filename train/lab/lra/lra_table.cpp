@@ -86,8 +86,8 @@ class TableMaker {
   }
 
  private:
-  /// A name for every run, wanted or found. Of two that compute the same, one by a value that was set to
-  /// what the recipe says anyway, the wanted one says the name.
+  /// A name for every run, wanted or found. Of two that compute the same, one by a value that was
+  /// set to what the recipe says anyway, the wanted one says the name.
   void name_rows() {
     std::vector<Json> configs = wanted_;
     for (const FinishedRun& run : found_.runs) configs.push_back(run.config);

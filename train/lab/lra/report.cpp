@@ -26,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 using data::Json;
 
-// ---- the page's parts ----------------------------------------------------------------------------
+// ---- the page's parts
+// ----------------------------------------------------------------------------
 
 /// Runs that differ in their seeds alone, as identity_of() says: a line.
 struct Line {

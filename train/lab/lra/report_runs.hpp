@@ -41,8 +41,8 @@ struct ReportRuns {
   std::vector<std::string> skipped;
 };
 
-/// Runs, pre-trainings and studies below `root`, by name, or the run that `root` itself holds; what is
-/// broken is skipped, with the reason. DataError where there is none.
+/// Runs, pre-trainings and studies below `root`, by name, or the run that `root` itself holds; what
+/// is broken is skipped, with the reason. DataError where there is none.
 [[nodiscard]] ReportRuns read_report_runs(const std::filesystem::path& root);
 
 }  // namespace skytape::train

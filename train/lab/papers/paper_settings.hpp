@@ -1,5 +1,5 @@
-// Hyper-parameters as the papers print them. Their published code has others here and there: recipes
-// say which they take.
+// Hyper-parameters as the papers print them. Their published code has others here and there:
+// recipes say which they take.
 #pragma once
 
 #include <cstdint>

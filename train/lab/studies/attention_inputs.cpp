@@ -97,7 +97,8 @@ void check_length(const InputSource& source, std::int64_t n) {
   }
 }
 
-// ---- a fresh model -------------------------------------------------------------------------------
+// ---- a fresh model
+// -------------------------------------------------------------------------------
 
 InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int64_t longest) {
   Choices choices;
@@ -123,7 +124,8 @@ InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int
   return source;
 }
 
-// ---- a trained run -------------------------------------------------------------------------------
+// ---- a trained run
+// -------------------------------------------------------------------------------
 
 namespace {
 
@@ -201,7 +203,8 @@ InputSource run_inputs(const fs::path& folder, const std::string& checkpoint,
   return source;
 }
 
-// ---- a pre-trained encoder -----------------------------------------------------------------------
+// ---- a pre-trained encoder
+// -----------------------------------------------------------------------
 
 namespace {
 
@@ -277,7 +280,8 @@ InputSource encoder_inputs(const fs::path& folder, const fs::path& texts,
   return source;
 }
 
-// ---- a file --------------------------------------------------------------------------------------
+// ---- a file
+// --------------------------------------------------------------------------------------
 
 namespace {
 

@@ -60,17 +60,17 @@ void check_length(const InputSource& source, std::int64_t n);
 [[nodiscard]] InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed,
                                        std::int64_t longest);
 
-/// A trained run on the test split of its task, in file order; examples with fewer than n tokens are
-/// passed over. `data_root` replaces the saved one unless it is empty. DataError if there is no run,
-/// UsageError if its method has no keys of its own.
+/// A trained run on the test split of its task, in file order; examples with fewer than n tokens
+/// are passed over. `data_root` replaces the saved one unless it is empty. DataError if there is no
+/// run, UsageError if its method has no keys of its own.
 [[nodiscard]] InputSource run_inputs(const std::filesystem::path& folder,
                                      const std::string& checkpoint,
                                      const std::filesystem::path& data_root);
 
-/// A pre-trained encoder on a file with one text a line, in the file's order; its two ends are among
-/// the n tokens, longer texts are cut, shorter ones passed over. With `untrained`, a seed, its size
-/// and tokeniser with the initial weights of BERT. DataError if there is no encoder or no file, or
-/// where a text is no UTF-8.
+/// A pre-trained encoder on a file with one text a line, in the file's order; its two ends are
+/// among the n tokens, longer texts are cut, shorter ones passed over. With `untrained`, a seed,
+/// its size and tokeniser with the initial weights of BERT. DataError if there is no encoder or no
+/// file, or where a text is no UTF-8.
 [[nodiscard]] InputSource encoder_inputs(const std::filesystem::path& folder,
                                          const std::filesystem::path& texts,
                                          std::optional<std::uint64_t> untrained = {});

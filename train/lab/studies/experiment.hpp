@@ -1,5 +1,5 @@
-// Results of an experiment: printed as they come, and kept in a folder with the metadata that numbers
-// depend on.
+// Results of an experiment: printed as they come, and kept in a folder with the metadata that
+// numbers depend on.
 //
 //   NAME.json   machine, revision, date, facts, all tables, details
 //   NAME.md     the same for readers

@@ -21,7 +21,8 @@ namespace {
 /// Returns the output for values [1, H, N, D].
 using Output = std::function<Tensor(const Tensor& values)>;
 
-/// The matrix of `output`, which is linear in values of that shape, at one head: D columns at a time.
+/// The matrix of `output`, which is linear in values of that shape, at one head: D columns at a
+/// time.
 Tensor matrix_of(const Tensor& values, std::int64_t head, const Output& output) {
   const std::int64_t heads = values.size(1), n = values.size(2), d = values.size(3);
   std::vector<Tensor> columns;  // [N, D]

@@ -1,4 +1,5 @@
-// approx and spectrum from outside: on a trained run and on files, the same table twice, exit codes.
+// approx and spectrum from outside: on a trained run and on files, the same table twice, exit
+// codes.
 #include <algorithm>
 
 #include "data/files/json.hpp"

@@ -41,8 +41,8 @@ template <class Values, class Measure>
 /// is B's statistical dimension.
 [[nodiscard]] std::vector<double> leverage_scores(const tensor::SymmetricEigen& b, double ridge);
 
-/// Smallest ridge L whose largest leverage score is at most `leverage`. Infinite unless leverage > 0; 0
-/// from 1 on.
+/// Smallest ridge L whose largest leverage score is at most `leverage`. Infinite unless leverage >
+/// 0; 0 from 1 on.
 [[nodiscard]] double ridge_with_leverage(const tensor::SymmetricEigen& b, double leverage);
 
 }  // namespace skytape::train

@@ -1,9 +1,9 @@
 // Linformer (Wang et al. 2020), Theorems 1 and 2: a random projection along the sequence, and how
 // many of its rows the Johnson-Lindenstrauss argument asks for.
 //
-// Notation: n positions, p the head width, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt p),
-// w a column of the values V. P R^T R w stands for P w, and softmax(x E^T) F V for softmax(x) V, x a
-// row of Q K^T / sqrt p, E = delta R, F = e^-delta R.
+// Notation: n positions, p the head width, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt
+// p), w a column of the values V. P R^T R w stands for P w, and softmax(x E^T) F V for softmax(x)
+// V, x a row of Q K^T / sqrt p, E = delta R, F = e^-delta R.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -91,8 +91,8 @@ std::vector<Trial> norms(const TheorySizes& sizes, std::uint64_t seed) {
   });
 }
 
-/// P(|x R^T R y - x y| > e |x| |y|) <= 4 exp(-(e^2 - e^3) k / 4), from the norms of x + y and x - y.
-/// And with by_product e |x y| in place of e |x| |y|, as Linformer's proof has it: no such bound
+/// P(|x R^T R y - x y| > e |x| |y|) <= 4 exp(-(e^2 - e^3) k / 4), from the norms of x + y and x -
+/// y. And with by_product e |x y| in place of e |x| |y|, as Linformer's proof has it: no such bound
 /// exists, since x y may be zero.
 auto products(Limit limit) {
   return [limit](const TheorySizes& sizes, std::uint64_t seed) {

@@ -1,8 +1,8 @@
 // Skeinformer (Chen et al. 2022): products through sampled columns.
 //
-// Notation: n rows and columns, B = softmax(Q K^T / sqrt p) the attention matrix, B^(i) its columns,
-// V_(i) the rows of V, S the n x d matrix whose column j is e_i / sqrt(d p_i) for the index i drawn
-// j-th with probabilities p (with replacement), so that B S S^T V stands for B V.
+// Notation: n rows and columns, B = softmax(Q K^T / sqrt p) the attention matrix, B^(i) its
+// columns, V_(i) the rows of V, S the n x d matrix whose column j is e_i / sqrt(d p_i) for the
+// index i drawn j-th with probabilities p (with replacement), so that B S S^T V stands for B V.
 #include <fmt/format.h>
 
 #include <algorithm>
