@@ -234,8 +234,8 @@ int run(const InfoFlags& flags) {
 }  // namespace
 
 void add_info(const Command& program) {
-  const Command command =
-      program.add_command("info", "information: build, attention, gpu, recipe, task, or run FOLDER");
+  const Command command = program.add_command(
+      "info", "information: build, attention, gpu, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command.add_option("topic", flags->topic,
                      "build (default), attention, gpu, recipe, task, or run with its folder");

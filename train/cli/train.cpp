@@ -74,8 +74,9 @@ void declare(const Command& command, TrainFlags& flags) {
   command.add_option("--init", flags.init,
                      "start from the weights of that run's folder or checkpoint file, or of that "
                      "folder of a BERT or RoBERTa encoder");
-  command.add_flag("--resume", flags.resume,
-                   "continue the run in the folder, bit for bit; settings that are not given stay as they were");
+  command.add_flag(
+      "--resume", flags.resume,
+      "continue the run in the folder, bit for bit; settings that are not given stay as they were");
   command.add_flag("--force", flags.force, "replace the run in the folder");
   command
       .add_option("--stop-after", flags.request.options.stop_after,

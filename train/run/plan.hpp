@@ -17,7 +17,7 @@ struct Request {
   std::set<std::string> said;  // flags behind `choices` that the user gave, as resumed() reads them
   std::filesystem::path out;   // empty: a folder below runs/
   std::int64_t seeds = 1;
-  std::string budget;  // time that the run may take, as parse_duration() reads it; empty: any
+  std::string budget;    // time that the run may take, as parse_duration() reads it; empty: any
   TrainOptions options;  // all but `out`
 };
 

@@ -195,10 +195,10 @@ TEST_CASE("a tokenizer.json decides where the files that it replaces are next to
   const auto error = [&](const char* key, const Json& value, const std::string& config) {
     return error_of<DataError>([&] { (void)numbers_with(key, value, config); });
   };
-  CHECK(
-      contains(error("lowercase", false, R"({"do_lower_case": true})"),
-               "do_lower_case is true, but normalizer.lowercase of the tokenizer.json next to it is "
-               "false"));
+  CHECK(contains(
+      error("lowercase", false, R"({"do_lower_case": true})"),
+      "do_lower_case is true, but normalizer.lowercase of the tokenizer.json next to it is "
+      "false"));
   CHECK(contains(error("strip_accents", true, R"({"strip_accents": false})"), "strip_accents is"));
   CHECK(contains(error("handle_chinese_chars", false, R"({"tokenize_chinese_chars": true})"),
                  "handle_chinese_chars of the tokenizer.json next to it is false"));

@@ -322,7 +322,8 @@ Table to_table(const AccuracyTable& table) {
   }
   out.notes.emplace_back(
       "Over several seeds: mean ± standard deviation (lowest–highest). –: no finished run. ↓: "
-      "not above the trivial baseline. Added: to the papers' model, apart from the attention method.");
+      "not above the trivial baseline. Added: to the papers' model, apart from the attention "
+      "method.");
   out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
   return out;
 }
