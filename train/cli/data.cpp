@@ -127,8 +127,8 @@ void add_data(const Command& program) {
   command.add_option("--from", flags->from, "folder, file or archive to read; else generate");
   command.add_flag("--fetch", flags->fetch,
                    "download the official archive first, into <data>/downloads; an interrupted "
-                   "download is taken up again");
-  command.add_option("--url", flags->url, "a mirror of it");
+                   "download is resumed");
+  command.add_option("--url", flags->url, "address of a mirror of the archive");
   command.add_flag(
       "--header", options.header,
       "custom data: the first row names the columns (usual names are known without it)");
@@ -140,7 +140,7 @@ void add_data(const Command& program) {
                    "custom data: split one file class by class, so that each split has its share");
   command.add_option(
       "--tokens", options.tokens,
-      "custom data: what a token is: bytes (default), words, integers, "
+      "custom data: kind of tokens: bytes (default), words, integers, "
       "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json), bpe:FOLDER "
       "(vocab.json and merges.txt, or tokenizer.json) or unigram:FILE (tokenizer.json)");
   command.add_option("--learn-tokens", options.learn_tokens,
@@ -148,12 +148,13 @@ void add_data(const Command& program) {
                      "unigram:NUMBER or bpe:NUMBER of pieces");
   command
       .add_option("--length", flags->length,
-                  "of a corpus: tokens of a sequence, documents one behind the other; 0: 512")
+                  "corpus: tokens of a sequence, which holds consecutive documents; 0: 512")
       .between(0, std::int64_t{1} << 20);
   command.add_option("--export", flags->export_to,
                      "write the official files, or the splits of custom data, into this folder");
   command.add_option("--data", flags->root, "folder of prepared data sets");
-  command.add_option("--data-seed", options.data_seed, "of generators and seeded splits").natural();
+  command.add_option("--data-seed", options.data_seed, "seed of generators and of splits")
+      .natural();
   command.add_option("--limit", options.limit, "generate only so many examples; 0: all")
       .between(0, std::int64_t{1} << 40);
   command.add_option("--threads", options.threads, "CPU threads; 0: all cores");

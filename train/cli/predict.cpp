@@ -192,7 +192,7 @@ class Predictor {
       if (!answers[i]) {
         std::fflush(stdout);
         throw NonFiniteError(
-            fmt::format("{}: what the model says of this text is not finite: it has no label",
+            fmt::format("{}: the model's output for this text is not finite: it has no label",
                         waiting_[i].place));
       }
       print(*answers[i], waiting_[i].text);
@@ -221,8 +221,8 @@ class Predictor {
     if (flags_.draws > 1) {
       const auto [fewest, most] = std::minmax_element(agreeing_.begin(), agreeing_.end());
       lines.push_back(
-          fmt::format("mean of {} draws: all of them say the same of {} of {} examples; each alone "
-                      "says what the mean says of {} to {}",
+          fmt::format("mean of {} draws: all of them agree on {} of {} examples; each alone "
+                      "agrees with the mean on {} to {}",
                       flags_.draws, unanimous_, done_, *fewest, *most));
     }
     return lines;
@@ -342,10 +342,9 @@ void add_predict(const Command& program) {
   const auto flags = std::make_shared<PredictFlags>();
   command.add_option("--run", flags->folder, "run folder").required();
   command
-      .add_option(
-          "--from", flags->from,
-          "file of examples, or - for standard input; where it has labels, too, the accuracy "
-          "is said at the end")
+      .add_option("--from", flags->from,
+                  "file of examples, or - for standard input; if it has labels, too, the accuracy "
+                  "is printed at the end")
       .required();
   command.add_flag("--scores", flags->scores,
                    "probabilities after the label, a column for each class");
@@ -353,13 +352,13 @@ void add_predict(const Command& program) {
   command
       .add_option(
           "--batch", flags->batch,
-          "most examples that are read before they are answered; an answer waits for no input "
-          "that is not there yet")
+          "most examples that are read before they are answered; an answer never waits for further "
+          "input")
       .between(1, std::int64_t{1} << 20);
   command.add_option("--format", flags->format, data::kFormatHelp);
   command.add_flag("--header", flags->header, "the first row names the columns");
   command.add_flag("--with-input", flags->with_input,
-                   "the text behind its label, a tab between; line ends in it become blanks");
+                   "print label, tab and text; line ends of the text become blanks");
   declare_columns(command, flags->columns, flags->delimiter);
   command.add_option("--checkpoint", flags->checkpoint, "best or last");
   command.add_option("--device", flags->device, "auto, cpu or cuda");

@@ -408,7 +408,7 @@ TEST_CASE("eval says of a split and its classes what the weights say, by one dra
       CHECK(contains(
           eval.out,
           formatted("mean of 3 draws; each alone: accuracy %.2f to %.2f %%; all "
-                    "of them say the same of %.2f %% of the examples",
+                    "of them agree on %.2f %% of the examples",
                     percent(right.front()), percent(right.back()), percent(said.unanimous()))));
     }
   }
@@ -457,10 +457,9 @@ TEST_CASE("predict's draws are counted against what their mean says") {
   CHECK(
       contains(f.err, formatted("accuracy %.2f %%: %.0f of 151 examples have the label in the file",
                                 100 * scores.accuracy, 151 * scores.accuracy)));
-  CHECK(contains(f.err,
-                 formatted("mean of 3 draws: all of them say the same of %d of 151 examples; each "
-                           "alone says what the mean says of %d to %d",
-                           said.unanimous(), same.front(), same.back())));
+  CHECK(contains(f.err, formatted("mean of 3 draws: all of them agree on %d of 151 examples; each "
+                                  "alone agrees with the mean on %d to %d",
+                                  said.unanimous(), same.front(), same.back())));
 }
 
 TEST_CASE("learning rates, rates and tokens of the log are those of its own steps") {

@@ -285,7 +285,8 @@ void declare_cases(const Command& command, BenchFlags& flags) {
       .between(1, std::int64_t{1} << 32)
       .excludes({"--batch"})
       .default_text("");
-  command.add_option("--features", flags.all.features, "where a method has them").between(1, 65536);
+  command.add_option("--features", flags.all.features, "features of methods that have them")
+      .between(1, 65536);
   command.add_option("--steps", flags.all.steps, "timed repetitions").between(1, 1000000);
   command
       .add_option("--rounds", flags.rounds,
@@ -312,7 +313,7 @@ void add_bench(const Command& program) {
       .within(1.0, 1e13);
   command
       .add_option("--microbatch-ms", flags->microbatch_ms,
-                  "of another machine, for the model with --ranks; 0: as measured")
+                  "milliseconds of a microbatch on another machine, with --ranks; 0: as measured")
       .within(0.0, 1e9);
   command.add_flag(
       "--no-rates", flags->no_rates,
