@@ -35,7 +35,7 @@ struct Config {
     return {Option::integer("block", block, 1, 1 << 20,
                             "tokens of a block; of a sliding window, half on either side"),
             Option::choice("form", form, {"block", "official", "sliding"},
-                           "what a token sees: its block, tokens that stand as many places apart "
+                           "view of a token: its block, tokens that are as many places apart "
                            "as there are blocks, or a window around it")};
   }
 };

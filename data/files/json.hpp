@@ -35,7 +35,7 @@ struct JsonFormat {
   bool mend = false;   // bytes that are no UTF-8 become U+FFFD; otherwise they are a JsonError
 };
 
-/// The value that `text` stands for. JsonError if it is broken, or a key stands twice in an object:
+/// The value that `text` stands for. JsonError if it is broken, or a key appears twice in an object:
 /// which of the two is meant, nobody knows.
 [[nodiscard]] Json parse_json(std::string_view text);
 /// The same, but null if it is broken.

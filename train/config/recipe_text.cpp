@@ -94,7 +94,7 @@ class RecipeReader {
     }
     const auto [first, fresh] = sections_.try_emplace({task_, method_}, line_);
     if (!fresh) {
-      fail(fmt::format("the row [{}] stands twice, first in line {}; expected all its keys in one",
+      fail(fmt::format("the row [{}] appears twice, first in line {}; expected all its keys in one",
                        head, first->second));
     }
   }
@@ -114,7 +114,7 @@ class RecipeReader {
     RecipeRow row = row_of(key, value);
     const auto [first, fresh] = keys_.try_emplace(row.setting.key, value, line_);
     if (!fresh) {
-      fail(fmt::format("{} stands twice: {} in line {}, {} here", row.setting.key,
+      fail(fmt::format("{} appears twice: {} in line {}, {} here", row.setting.key,
                        first->second.first, first->second.second, value));
     }
     recipe_.rows.push_back(std::move(row));

@@ -370,7 +370,7 @@ bool run_gnuplot(const fs::path& folder, const std::string& script) {
     ENSURE(errno == EINTR, "gnuplot: lost it: ", std::strerror(errno));
   }
   ENSURE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "gnuplot failed on ",
-         (folder / script).string(), "; what it said stands above");
+         (folder / script).string(), "; its output is above");
   return true;
 }
 

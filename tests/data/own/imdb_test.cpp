@@ -177,7 +177,7 @@ TEST_CASE("IMDb: archives that are cut or hold something else are refused by nam
             {{"own/train.tsv", "a\tb\n"}, {"own/dev.tsv", ""}});
   CHECK(
       contains(imdb.prepare(imdb.folder.path() / "other.tar.gz"),
-               "other.tar.gz: none of 2 files in it (own/train.tsv, …) is a review of IMDb; own "
+               "other.tar.gz: none of 2 files in it (own/train.tsv, …) is a review of IMDb; custom "
                "data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
                "unpack the archive"));
   write_tar(imdb.folder.path() / "rows.tar", {{"rows.csv", "label,text\na,b\n"}});

@@ -94,7 +94,7 @@ TEST_CASE("a quote that never closes is told behind the broken rows before it") 
   CHECK(contains(broken[0], "own: row 2: empty label"));
   CHECK(contains(broken[1],
                  "own: row 4: its last quote never closes, and the rest of the file "
-                 "stands in it, 2 lines"));
+                 "is inside it, 2 lines"));
 }
 
 TEST_CASE("a first row of usual names finds the columns, in every format") {

@@ -399,7 +399,7 @@ class Attention(nn.Module):
         if key_padding_mask is not None:
             _check_mask("key_padding_mask", key_padding_mask)
             if f"{self.name}_mask" in _METHODS:
-                raise UsageError(f"key_padding_mask: {self.name} reads what stands at padding; cut the batch, or take {self.name}_mask")
+                raise UsageError(f"key_padding_mask: {self.name} reads padding; cut the batch, or take {self.name}_mask")
         q, k, v = (projection and projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, N, D]
                    for projection in (self.q_proj, self.k_proj, self.v_proj))
         if self.reads_padding and key_padding_mask is not None:  # then it reads zeros there

@@ -186,7 +186,7 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   const Workshop w;
   const Finished none = w.run(w.command(6));
   CHECK(none.code == 3);
-  CHECK(contains(none.err, "no corpus there; --from says what to pack"));
+  CHECK(contains(none.err, "no corpus there; --from names the texts to pack"));
   const Finished first = w.run(w.command(6, {"--from", w.corpus}));
   CAPTURE(first.err);
   CAPTURE(first.out);
