@@ -5,7 +5,7 @@ MODE      ?= release# release | debug | asan | fuzz (clang++)
 CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
 MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
 CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real
-PORTABLE  ?= 0# 1: x86-64-v3 binary to carry elsewhere, with lib/ beside it; 0: for this machine
+PORTABLE  ?= 0# 1: x86-64-v3 portable binary, with lib/ next to it; 0: for this machine
 DNNL      ?= 1# 0: products by Eigen, where oneDNN is installed, too
 WERROR    ?= 0# 1: warnings are errors (CI)
 
@@ -20,7 +20,7 @@ PYTHON    ?= python3
 MPICC     ?= $(shell command -v mpicc 2>/dev/null)
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard $(CUDA_HOME)/bin/nvcc))
-# Where ccache is installed, what was compiled once in any checkout is not compiled again.
+# With ccache, sources that were compiled once in any checkout are not compiled again.
 CCACHE    ?= $(shell command -v ccache 2>/dev/null)
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 export CCACHE_NOHASHDIR  := 1
@@ -32,7 +32,7 @@ CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC))).
 WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
 # MPI is never installed from here; its compiler says what it adds.
 MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show))
-# What is installed, written once by a script that installs what is missing where it may.
+# The installed libraries, written once by a script that installs missing ones where it may.
 ifneq ($(filter-out help doctor clean format format-check,$(or $(MAKECMDGOALS),all)),)
 include build/dependencies.mk
 $(if $(filter 1,$(MPI)),$(if $(MPICC),,$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
@@ -62,7 +62,8 @@ TARGET_0 := -march=native -mprefer-vector-width=512
 TARGET_1 := -march=x86-64-v3
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
 CLANG    := $(findstring clang,$(shell $(CXX) --version 2>/dev/null))
-# What warnings are off, g++ 12 says of its own std::string (GCC bug 105651), and more of it at -O2.
+# g++ 12 gives the disabled warnings about its own std::string (GCC bug 105651), and more of them at
+# -O2.
 # clang knows not all of their names, and takes a function that templates alone call for an unused one.
 WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict$(if $(CLANG), -Wno-unknown-warning-option -Wno-unneeded-internal-declaration) $(if $(filter 1,$(WERROR)),-Werror)
 DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
@@ -77,14 +78,14 @@ ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) $(if $(filter $(ASKS_CUDA),$<),$(FOR_C
 ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
   $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) --expt-relaxed-constexpr \
   $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) $(FOR_CUDA) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
-# A carried program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
+# A portable program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
 COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
 # Each access of simulated kernels is watched for races, which address sanitizer does not allow.
 RACES    := $(if $(SIMULATED),$(if $(filter asan,$(MODE)),,-fsanitize=thread))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
 CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
-# What some files alone are compiled with: MPI's header, CUPTI's, which a toolkit may keep apart,
-# cuRAND's, which a test asks and no carried program has, and races.
+# Extra flags of single files: MPI's header, CUPTI's, which a toolkit may keep apart, cuRAND's,
+# which a test needs and no portable program has, and races.
 OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
 $(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp,$(eval OF_$f := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)))
@@ -95,7 +96,7 @@ OF_tensor/timing/kernel_times.cu := $(if $(CUDA_ROOT),-I$(CUDA_ROOT)/extras/CUPT
 CURAND := $(if $(filter 0,$(PORTABLE)),$(CUDA_ROOT))
 OF_tests/tensor/random/random_test.cpp := $(if $(CURAND),-DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include)
 OF_tests/tensor/launch/cuda_simulator_test.cpp := $(RACES)
-# A carried program has most of CUDA inside and looks for libraries beside itself first.
+# A portable program contains most of CUDA and looks for libraries in its own folder first.
 CUDA_LIBS_0 := -Wl,-rpath,$(CUDA_ROOT)/lib64 -lcudart -ldl
 CUDA_LIBS_1 := -lcudart_static -ldl -lrt -lpthread
 CARRIED_1   := -Wl,-rpath,'$$ORIGIN/lib:/usr/local/cuda/lib64'
@@ -181,8 +182,8 @@ build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 FORCE:
 
 # ---- programs --------------------------------------------------------------------------------
-# What a user sets becomes flags of the program, SEED=7 for example --seed '7'; which of them a
-# subcommand has, the program knows.
+# A user's variables become flags of the program, SEED=7 for example --seed '7'; the program knows
+# which of them a subcommand has.
 FLAGS  := TASK TASKS ATTENTION ATTENTIONS RECIPE DEVICE STEPS BUDGET SEED SEEDS THREADS BATCH LR FEATURES PRECISION JOBS RUN RUNS \
   WATCH FROM URL EXPORT OUT
 quoted  = '$(subst ','\'',$(1))'# for the shell: a name may have spaces
@@ -218,7 +219,7 @@ gradcheck:
 	build/skytape $@ $(call flags,$(FLAGS))
 lra bench theory cost stability approx spectrum report:
 	build/skytape-lab $@ $(call flags,$(FLAGS))
-race: lab ## training steps beside PyTorch, in alternation: PYTHON= DEVICE=cpu PRECISION= BATCH= OUT= PEER=other-baseline.py
+race: lab ## benchmark: training steps of skytape and PyTorch in alternation: PYTHON= DEVICE=cpu PRECISION= BATCH= OUT= PEER=other-baseline.py
 	"$(PYTHON)" train/lab/baseline/race.py $(call flags,PEER $(FLAGS))
 python: ## the module `skytape` for Python, bound by nanobind (PyPI): PYTHON=
 wheel: ## the same as a wheel for other machines, by auditwheel (PyPI): PYTHON= OUT=

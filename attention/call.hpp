@@ -1,6 +1,6 @@
 // One call of a method: what goes in, its circumstances, and what comes back.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
+// Notation: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
 // layer's input.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace skytape::attention {
 
-/// What the factory (Spec::make) knows when a layer is built. Parameters and constant buffers
+/// The context in which the factory (Spec::make) builds a layer. Parameters and constant buffers
 /// (features, tables) are added to `store` under `prefix` ("model.transformer_0.mha.attn.").
 struct LayerContext {
   int layer = 0;
@@ -51,8 +51,8 @@ struct Inputs {
   return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)});
 }
 
-/// What scores are raised by where key j counts mask_j times, its log: [B, N] -> [B, 1, 1, N]; -inf for
-/// padding.
+/// Returns the bias of scores, log(mask_j) for a key j that counts mask_j times and -inf for
+/// padding: [B, N] -> [B, 1, 1, N].
 [[nodiscard]] Tensor key_bias(const Tensor& mask);
 /// 1 for an example without real tokens, else 0: [B, 1, 1, 1]. Added to a divisor, 0 / 0 is 0 / 1.
 [[nodiscard]] Tensor no_token(const Tensor& mask);
@@ -106,8 +106,8 @@ struct Result {
   Tensor out;  // [B, H, N, D]
   std::function<Gradients(const Tensor& dout)> backward;
 
-  /// What the next layer gets as Inputs::state, for methods that carry one (Spec::carries_state);
-  /// their gradients come from both.
+  /// The next layer's Inputs::state, for methods that hand one on (Spec::carries_state); their
+  /// gradients come from both.
   Tensor state = {};  // [B, ..]
   std::function<Gradients(const Tensor& dout, const Tensor& dstate)> backward_with_state = {};
 };

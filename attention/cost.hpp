@@ -4,7 +4,7 @@
 
 namespace skytape::attention {
 
-/// What a cost depends on, as numbers that formulas can be evaluated and solved with.
+/// The sizes that a cost depends on, as numbers that formulas can be evaluated and solved with.
 struct CostSizes {
   double n = 0;         // N
   double features = 0;  // of methods with that option

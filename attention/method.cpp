@@ -88,8 +88,8 @@ void check_inputs(const Inputs& in) {
   }
 }
 
-/// Throws where an injected array has a name that neither drawing nor forward asked for: it would be
-/// without effect.
+/// Throws where an injected array has a name that neither drawing nor forward asked for: it would
+/// be without effect.
 void require_read(const Draws& injected, const std::set<std::string>& read) {
   for (const auto& [name, value] : injected.all()) {
     if (read.contains(name)) continue;

@@ -3,7 +3,7 @@
 // Read call.hpp first (what goes in and comes out), then this file, then spec.hpp (a method's row
 // in the registry). methods/vmean.cpp shows every part that a method has.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
+// Notation: B batch, H heads, N queries and keys, D head width, M combined rows, E width of the
 // layer's input.
 #pragma once
 
@@ -23,13 +23,13 @@ struct InputVars {
   Var state = {};  // [B, ..]
 };
 
-/// What a layer leaves.
+/// The outputs of a layer.
 struct OutputVars {
   Var out;    // [B, H, N, D]
   Var state;  // [B, ..]; undefined unless the method carries one
 };
 
-/// What keys and values are projected from in place of the rows of x: C x, with M rows.
+/// The rows that keys and values are projected from in place of the rows of x: C x, with M rows.
 struct CombinedRows {
   Var rows;  // C x: [B, M, E]
   Var sums;  // C 1, what a bias is to be multiplied by: [B, M, 1]
@@ -98,13 +98,14 @@ class Method {
   [[nodiscard]] virtual std::vector<Parameter*> parameters() const { return {}; }
 
   /// Running averages of this layer (ParameterStore::add_average), in the order of Gradients::sums:
-  /// state without gradient that moves once a step, by the sums over the whole batch. Default: none.
+  /// state without gradient that moves once a step, by the sums over the whole batch. Default:
+  /// none.
   [[nodiscard]] virtual std::vector<Parameter*> averages() const { return {}; }
 
   /// Draws every random array of a call that is stored rather than regenerated. Default: none.
   [[nodiscard]] virtual Draws draw(const Inputs&, const Call&) const { return {}; }
 
-  /// True where a batch must be computed at once, since its examples enter each other's results
+  /// True if a batch must be computed as a whole, since its examples enter each other's results
   /// beyond the budget that Call::fewest_tokens gives to all. Default: false.
   [[nodiscard]] virtual bool needs_whole_batch() const { return false; }
 

@@ -10,8 +10,8 @@
 
 namespace skytape::attention {
 
-/// The row of a method with settings: `spec` with the options of `defaults`, and `make`, which gets them
-/// as the user set them and returns the method.
+/// The row of a method with settings: `spec` with the options of `defaults`, and `make`, which gets
+/// them as the user set them and returns the method.
 template <class Config, class Make>
 [[nodiscard]] Spec register_method(Spec spec, Config defaults, const Make& make) {
   spec.options = describe(defaults.options());

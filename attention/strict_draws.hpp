@@ -3,8 +3,8 @@
 
 namespace skytape::attention {
 
-/// While one lives, a call on this thread throws UsageError for an injected array that the method does
-/// not read. Tests and reference vectors hand over more than a setting needs.
+/// While one lives, a call on this thread throws UsageError for an injected array that the method
+/// does not read. Tests and reference vectors hand over more than a setting needs.
 class StrictDraws {
  public:
   StrictDraws();

@@ -71,7 +71,7 @@ namespace skytape {
 /// x with padded rows zeroed: x: [B, N, E] or [B, H, N, D], mask: [B, N].
 [[nodiscard]] Var mask_rows(Var x, const Tensor& mask, double scale = 1);
 
-// Layer norm and what stands beside or behind it, in fewer kernels on CUDA (ops_norm.cpp)
+// Layer norm and the operations beside or behind it, in fewer kernels on CUDA (ops_norm.cpp)
 /// y = layer_norm(x) for one or two readers, and x for a residual connection past them.
 struct NormBeside {
   Var x;
@@ -81,8 +81,9 @@ struct NormBeside {
 /// elsewhere the tape adds them.
 [[nodiscard]] NormBeside layer_norm_beside(Var x, Var weight, Var bias, int readers);
 /// The op itself, on either device.
-[[nodiscard]] NormBeside layer_norm_beside_at_once(Var x, Var weight, Var bias, int readers);
-/// The weighted sum of a sequence's normed tokens, [B, E] (tensor/norm/norm_pool.hpp), on either device.
+[[nodiscard]] NormBeside fused_layer_norm_beside(Var x, Var weight, Var bias, int readers);
+/// The weighted sum of a sequence's normed tokens, [B, E] (tensor/norm/norm_pool.hpp), on either
+/// device.
 [[nodiscard]] Var norm_pool(Var x, Var weight, Var bias, const Tensor& mask,
                             const tensor::TokenWeights& rule);
 

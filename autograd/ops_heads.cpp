@@ -10,7 +10,7 @@ namespace skytape {
 
 std::vector<Var> project_heads(Var x, std::span<const Projection> projections, std::int64_t heads,
                                Var sums) {
-  if (x.value().device() == Device::cuda) return project_heads_at_once(x, projections, heads, sums);
+  if (x.value().device() == Device::cuda) return fused_project_heads(x, projections, heads, sums);
   std::vector<Var> by_head;  // [B, H, N, D]
   for (const auto& [weight, bias] : projections) {
     const Var y = sums.defined() ? linear(x, weight, Var()) + sums * bias
@@ -22,7 +22,7 @@ std::vector<Var> project_heads(Var x, std::span<const Projection> projections, s
 
 namespace {
 
-/// What backward reads.
+/// The tensors that backward reads.
 struct SavedHeads {
   Tensor x;                     // [B, N, E]
   std::vector<Tensor> weights;  // P of [H D, E]
@@ -31,7 +31,7 @@ struct SavedHeads {
 };
 
 /// dy: P of [B, H, N, D]; undefined: zero.
-void backward_at_once(const SavedHeads& saved, const std::vector<Tensor>& dy, Grads& g) {
+void fused_backward(const SavedHeads& saved, const std::vector<Tensor>& dy, Grads& g) {
   auto d = tensor::project_heads_backward(saved.x, saved.weights, dy);
   if (saved.sums.defined()) {
     const auto of_biases = tensor::add_biases_backward(saved.sums, saved.biases, dy);
@@ -48,8 +48,8 @@ void backward_at_once(const SavedHeads& saved, const std::vector<Tensor>& dy, Gr
 
 }  // namespace
 
-std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projections,
-                                       std::int64_t heads, Var sums) {
+std::vector<Var> fused_project_heads(Var x, std::span<const Projection> projections,
+                                     std::int64_t heads, Var sums) {
   SavedHeads saved{x.value(), {}, {}, {}};
   std::vector<Var> inputs = {x};
   std::vector<Tensor> biases;  // P of [H D] or undefined
@@ -71,19 +71,19 @@ std::vector<Var> project_heads_at_once(Var x, std::span<const Projection> projec
   for (std::int64_t p = 0; p < y.size(0); ++p) by_head.push_back(y[p]);
   return record_several("project_heads", inputs, by_head,
                         [saved = std::move(saved)](const std::vector<Tensor>& dy, Grads& g) {
-                          backward_at_once(saved, dy, g);
+                          fused_backward(saved, dy, g);
                         });
 }
 
 Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
   if (tensor::merge_heads_is_one_kernel(x.value(), a.value())) {
-    return merge_heads_at_once(x, a, weight, bias, dropout);
+    return fused_merge_heads(x, a, weight, bias, dropout);
   }
   const Shape side_by_side{x.size(0), x.size(1), a.size(1) * a.size(3)};
   return add_dropout(x, linear(reshape(swap_middle(a), side_by_side), weight, bias), dropout);
 }
 
-Var merge_heads_at_once(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
+Var fused_merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
   const Tensor heads = a.value(), w = weight.value();
   return record("merge_heads", {x, a, weight, bias},
                 tensor::merge_heads(x.value(), heads, w, bias.value(), dropout),

@@ -5,12 +5,12 @@ namespace skytape {
 
 NormBeside layer_norm_beside(Var x, Var weight, Var bias, int readers) {
   if (x.value().device() == Device::cuda) {
-    return layer_norm_beside_at_once(x, weight, bias, readers);
+    return fused_layer_norm_beside(x, weight, bias, readers);
   }
   return {x, std::vector<Var>(static_cast<std::size_t>(readers), layer_norm(x, weight, bias))};
 }
 
-NormBeside layer_norm_beside_at_once(Var x, Var weight, Var bias, int readers) {
+NormBeside fused_layer_norm_beside(Var x, Var weight, Var bias, int readers) {
   require_same_kind("layer_norm_beside", {&x.value(), &weight.value(), &bias.value()});
   ENSURE(readers == 1 || readers == 2, "layer_norm_beside: expected 1 or 2 readers, got ", readers);
   const tensor::LayerNormForward f = tensor::layer_norm(x.value(), weight.value(), bias.value());

@@ -69,8 +69,8 @@ class ParameterStore {
   [[nodiscard]] std::int64_t trainable_size() const { return trainable_size_; }  // flat elements
   [[nodiscard]] std::int64_t parameter_count() const;  // trainable scalars, padding not counted
   void zero_gradients();  // zeroes the flat gradient and every has_gradient flag
-  /// Once a step, beside the optimiser: value <- decay value + (1 - decay) sums of the step, for
-  /// every average that a backward pass reached.
+  /// Once a step, in addition to the optimiser: value <- decay value + (1 - decay) sums of the
+  /// step, for every average that a backward pass reached.
   void update_averages();
 
  private:

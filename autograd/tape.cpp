@@ -186,7 +186,7 @@ void Grads::add(int i, Tensor gradient) {
       gradient.device() != input.value.device()) {
     throw GradientError(join(node.name, ": gradient of input ", i, " is ", gradient,
                              ", the input is ", input.value,
-                             "; a program goes on after it only with try and catch (const "
+                             "; a program continues after it only with try and catch (const "
                              "skytape::GradientError&) around Tape::backward"));
   }
   if (tape_.check_finite_ && !tensor::all_finite(gradient)) {

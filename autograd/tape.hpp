@@ -49,8 +49,8 @@ class Var {
   std::uint32_t tape_number_ = 0;  // a new tape may have the address of a dead one
 };
 
-/// Where a backward function leaves its gradients, one per input. It hands over each as a tensor
-/// of its own or one that it shares; adding up what several nodes say of one input is the tape's.
+/// Collects the gradients of a backward function, one per input. Each is a fresh or a shared
+/// tensor; the tape adds up the gradients that several nodes give to one input.
 class Grads {
  public:
   /// A gradient for input i, in the input's shape, dtype and device; undefined means zero. The tape
@@ -74,7 +74,7 @@ class Grads {
 /// Seconds by the op's name, forward and backward together.
 using OpSeconds = std::map<std::string, double>;
 
-/// How dLoss/dvalue of a node becomes gradients of its inputs. It lives in the node until backward
+/// Turns dLoss/dvalue of a node into gradients of its inputs. It lives in the node until backward
 /// has passed: what it captures by value stays alive, but what it reaches through a pointer, a
 /// reference or `this` must outlive Tape::backward. A model, its layers, their attention::Method
 /// objects and the ParameterStore are therefore made before the tape and outlive it.
@@ -131,7 +131,8 @@ class Tape {
   /// later one. Waits for the device after each op.
   void time_ops(OpSeconds& seconds);
 
-  /// Where the tape is, for messages: "after op 'linear'" or "in the backward of 'linear'".
+  /// Returns the tape's position, for messages: "after op 'linear'" or "in the backward of
+  /// 'linear'".
   [[nodiscard]] std::string position() const;
   /// Name of every node in order, leaves as "leaf".
   [[nodiscard]] std::vector<std::string> names() const;
@@ -180,12 +181,12 @@ class Tape {
 [[nodiscard]] Var record(const char* name, std::initializer_list<Var> inputs, Tensor value,
                          Backward backward);
 
-/// How the gradients of several outputs, undefined where nothing reads one, become the inputs'.
+/// Turns the gradients of several outputs, undefined where nothing reads one, into the inputs'.
 using BackwardOfSeveral = std::function<void(std::vector<Tensor>& dy, Grads& g)>;
 
-/// An op of several outputs, on the tape of the first input. A node has one output: these hang on one
-/// that holds nothing, [0], and leave their gradients there. Its turn in backward comes when all of
-/// theirs are over.
+/// An op of several outputs, on the tape of the first input. A node has one output: these hang on
+/// one that holds nothing, [0], and leave their gradients there. Its turn in backward comes when
+/// all of theirs are over.
 [[nodiscard]] std::vector<Var> record_several(const char* name, const std::vector<Var>& inputs,
                                               const std::vector<Tensor>& values,
                                               BackwardOfSeveral backward);

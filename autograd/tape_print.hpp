@@ -1,4 +1,4 @@
-// What a tape holds, for readers: as lines of text, and as a graph for Graphviz.
+// Prints a tape for readers: as lines of text, and as a graph for Graphviz.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct DotOptions {
 };
 
 /// The graph in the language of Graphviz: `dot -Tsvg`. Parameters, and ops that they are merged
-/// into, are yellow, inputs blue, constants grey, other ops white, the last node green with a double
-/// line. Broken edges carry no gradient. Nodes stand in one frame per layer, which is what
+/// into, are yellow, inputs blue, constants grey, other ops white, the last node green with a
+/// double line. Broken edges carry no gradient. Nodes stand in one frame per layer, which is what
 /// parameters' names begin with ("model.transformer_0"); an op without parameters stands where its
 /// latest input does.
 [[nodiscard]] std::string to_dot(const Tape& tape, const DotOptions& options = {});

@@ -46,8 +46,8 @@ int64_t shown_length(const Dataset& data, int64_t row, int sequence, const Batch
   return options.cut_to > 0 ? std::min(length, options.cut_to) : length;
 }
 
-/// Writes `length` ids and the mask of one row, `left_out` tokens being cut from it, then padding up
-/// to `width`. Returns the ones.
+/// Writes `length` ids and the mask of one row, `left_out` tokens being cut from it, then padding
+/// up to `width`. Returns the ones.
 template <class Token> int32_t fill_row(std::span<const Token> tokens, int64_t length,
                                         int64_t left_out, int64_t width, int offset,
                                         const BatchOptions& options, int32_t* ids, float* mask) {
@@ -134,7 +134,7 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
   for (size_t b = 0; b < rows.size(); ++b) batch.labels[b] = data.label(rows[b]);
   batch.visits.assign(rows.begin(), rows.end());
   for (int sequence = 0; sequence < batch.sequences; ++sequence) {
-    // Room for the widest batch at once: no allocation in later steps.
+    // Memory for the widest batch from the start: no allocation in later steps.
     batch.ids[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
     batch.mask[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
     batch.ids[sequence].resize(batch.size * batch.width);

@@ -53,9 +53,11 @@ struct Batch {
   [[nodiscard]] int64_t trimmed(int64_t length) const;
 };
 
-/// What is left of a sequence that training cuts: its front, or half of the length from each end.
+/// The part of a sequence that training's cut keeps: its front, or half of the length from each
+/// end.
 enum class Keep { front, ends };
-/// How the length that training cuts to grows: by as much, or by as large a factor, in each step.
+/// The growth of the length that training cuts to: by as much, or by as large a factor, in each
+/// step.
 enum class Growth { linear, geometric };
 
 /// Other views of a picture with the same label, drawn for each visit anew; rows of the picture are
@@ -92,8 +94,9 @@ struct BatchOptions {
   int64_t cut_to = 0;  // places of a sequence in this batch, the training stream's; 0: max_length
 };
 
-/// What the training stream cuts sequences to in a step: grow_start for grow_hold steps, then
-/// multiples of round_to, so that there are few widths; nominal_length from step grow_steps on.
+/// Returns the length that the training stream cuts sequences to in a step: grow_start for
+/// grow_hold steps, then multiples of round_to, so that there are few widths; nominal_length from
+/// step grow_steps on.
 [[nodiscard]] int64_t grown_length(const BatchOptions& options, int64_t step);
 
 /// Marks by `rule` which of `length` ids attention may read. Returns how many.
@@ -134,8 +137,8 @@ class BatchStream {
 /// One pass over a split in file order; the last batch may be smaller.
 class BatchPass {
  public:
-  /// Visits the first `examples` examples; 0 means all. Of `parts` that take its batches in turn this
-  /// is number `part`.
+  /// Visits the first `examples` examples; 0 means all. Of `parts` that take its batches in turn
+  /// this is number `part`.
   BatchPass(Dataset data, const BatchOptions& options, int64_t examples = 0, int64_t part = 0,
             int64_t parts = 1);
 

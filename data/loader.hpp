@@ -14,7 +14,7 @@
 namespace skytape::data {
 
 /// Runs `fill` on its own thread into a bounded ring of reused batches; no allocation once the
-/// buffers have grown. Destroying it stops the thread at once.
+/// buffers have grown. Destroying it stops the thread immediately.
 class Loader {
  public:
   using Fill = std::function<bool(Batch&)>;  // false: the pass is over

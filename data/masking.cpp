@@ -57,8 +57,8 @@ void draw_targets(int64_t tokens, int64_t count, int64_t span, const philox::Wor
   }
 }
 
-/// Where the tokens of a sequence stand that can be hidden: what attention may not read (a black
-/// pixel, by the rule `nonzero`) is not predicted either.
+/// Finds the positions of a sequence's tokens that can be hidden. Tokens that attention may not
+/// read (a black pixel, by the rule `nonzero`) are not predicted either.
 void find_hideable(const Batch& batch, int sequence, int64_t b, const MaskingOptions& options,
                    std::vector<int32_t>& places) {
   places.clear();
@@ -69,7 +69,7 @@ void find_hideable(const Batch& batch, int sequence, int64_t b, const MaskingOpt
   }
 }
 
-/// What is shown of a target, by the words of its place.
+/// Returns the id shown instead of a target, by the words of its place.
 int32_t shown_instead(int32_t id, const MaskingOptions& o, const philox::Words& words) {
   const double draw = words.w[0] * 0x1p-32;  // in [0, 1)
   if (draw < o.keep) return id;

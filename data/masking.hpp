@@ -2,8 +2,8 @@
 // stood there is the target. Needs no labels, so a model can learn from the training sequences
 // before it learns the task (Amos, Berant, Gupta 2023).
 //
-// What is hidden is a function of (seed, epoch, example, place) and of nothing else: a run goes on
-// hiding what it would have hidden, whatever the batches and threads; each epoch hides anew.
+// The hidden tokens are a function of (seed, epoch, example, place) and of nothing else: a resumed
+// run hides what it would have hidden, whatever the batches and threads; each epoch hides others.
 #pragma once
 
 #include <cstdint>

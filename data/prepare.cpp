@@ -111,14 +111,15 @@ std::string flag_of_rows(const PrepareOptions& options) {
   return options.stratify ? "--stratify" : "";
 }
 
-std::string flag_of_own_data(const PrepareOptions& options) {
+std::string flag_of_custom_data(const PrepareOptions& options) {
   if (const std::string flag = flag_of_rows(options); !flag.empty()) return flag;
   if (!options.tokens.empty()) return "--tokens";
   return options.learn_tokens.empty() ? "" : "--learn-tokens";
 }
 
 void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& options) {
-  if (const std::string flag = flag_of_own_data(options); !is_own_data(task) && !flag.empty()) {
+  if (const std::string flag = flag_of_custom_data(options);
+      !is_custom_data(task) && !flag.empty()) {
     throw UsageError(
         fmt::format("data: {} has no effect on {}, which is no data of your own", flag, task.name));
   }

@@ -21,15 +21,16 @@ struct PrepareOptions {
   int threads = 0;             // 0: all cores; never changes the result
   bool force = false;          // prepare again although a complete cache is there; replace it
   int64_t limit = 0;           // generate only that many examples in all (0: the official number)
-  bool header = false;         // own data: the first row of each file names the columns
-  std::string format;          // own data: tsv, csv or jsonl; empty: by the files
-  ColumnNames columns;         // own data: which columns are read; empty: the usual ones
-  std::string delimiter;       // own data: of CSV; empty: by the first rows
-  bool skip_bad_rows = false;  // own data: broken rows are left out
-  bool stratify = false;       // own data: one file is split class by class
-  std::string tokens;          // own data: what a token is (TokenChoice); empty: bytes
-  std::string learn_tokens;  // own data: how to learn the file that `tokens` names; empty: read it
-  int64_t length = 512;      // corpora: tokens of a stored sequence
+  bool header = false;         // custom data: the first row of each file names the columns
+  std::string format;          // custom data: tsv, csv or jsonl; empty: by the files
+  ColumnNames columns;         // custom data: which columns are read; empty: the usual ones
+  std::string delimiter;       // custom data: of CSV; empty: by the first rows
+  bool skip_bad_rows = false;  // custom data: broken rows are left out
+  bool stratify = false;       // custom data: one file is split class by class
+  std::string tokens;          // custom data: what a token is (TokenChoice); empty: bytes
+  std::string
+      learn_tokens;      // custom data: how to learn the file that `tokens` names; empty: read it
+  int64_t length = 512;  // corpora: tokens of a stored sequence
   /// total 0: open
   std::function<void(std::string_view what, int64_t done, int64_t total)> progress =
       [](std::string_view, int64_t, int64_t) {};
@@ -38,8 +39,8 @@ struct PrepareOptions {
   std::vector<std::string> used_by;  // runs that need the cache that is there: a refusal names them
 };
 
-/// The flag of those that only own data heed which is given; empty: none is.
-[[nodiscard]] std::string flag_of_own_data(const PrepareOptions& options);
+/// The flag of those that only custom data heed which is given; empty: none is.
+[[nodiscard]] std::string flag_of_custom_data(const PrepareOptions& options);
 /// The same of those that tell how rows are read, which a corpus and IMDb's reviews do not have.
 [[nodiscard]] std::string flag_of_rows(const PrepareOptions& options);
 
@@ -51,7 +52,7 @@ void prepare(const TaskInfo& task, const std::filesystem::path& root,
              const PrepareOptions& options = {});
 
 /// Fetches the official archive of a task, from `url` if that is not empty, into
-/// `<root>/downloads`; returns where it lies. UsageError for a task without one, or another kind of
+/// `<root>/downloads`; returns its path. UsageError for a task without one, or another kind of
 /// address.
 std::filesystem::path fetch_source(const TaskInfo& task, const std::filesystem::path& root,
                                    const std::string& url, const FetchOptions& options = {});
@@ -59,7 +60,7 @@ std::filesystem::path fetch_source(const TaskInfo& task, const std::filesystem::
 /// True if every split is there and belongs to one preparation (checksums are left to open()).
 [[nodiscard]] bool is_prepared(const TaskInfo& task, const std::filesystem::path& root);
 
-/// Which examples dev is, for a task without its own dev split (Text): the last part of train, or
+/// The examples of dev, for a task without a dev split (Text): the last part of train, or
 /// the test split, as the benchmark's own code does. Other tasks ignore it.
 enum class DevRule { held_out, test };
 
@@ -69,12 +70,12 @@ enum class DevRule { held_out, test };
                            std::string_view split, DevRule dev = DevRule::held_out);
 
 /// Writes the official files of a generable task: `basic_{train,val,test}.tsv` for ListOps, the
-/// image and metadata folders for Pathfinder; of own data `{train,dev,test}.tsv`. UsageError for a
-/// task whose files are not ours.
+/// image and metadata folders for Pathfinder; of custom data `{train,dev,test}.tsv`. UsageError for
+/// a task whose files are not ours.
 void export_official(const TaskInfo& task, const std::filesystem::path& root,
                      const std::filesystem::path& dir);
 
-/// What a prepared split holds.
+/// The contents of a prepared split.
 struct SplitFacts {
   std::string split;
   int64_t examples = 0;

@@ -1,6 +1,6 @@
 // The tasks: what each one is, and who fills its cache. A new task is one file in data/tasks/ that
-// defines `TaskInfo NAME_task()`, and one line in data/tasks.def. It trains by the recipes' rows for
-// Text until it has rows of its own in train/config/recipes/.
+// defines `TaskInfo NAME_task()`, and one line in data/tasks.def. It trains by the recipes' rows
+// for Text until it has its own rows in train/config/recipes/.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace skytape::data {
 class CacheSet;
 struct PrepareOptions;
 
-/// Which positions attention may read. `length`: everything before the end of the sequence.
+/// The positions that attention may read. `length`: everything before the end of the sequence.
 /// `nonzero`: ids that are not 0, as the papers' code does; on images it hides every black
-/// pixel, whose grey value is 0. Both agree on text, where id 0 is padding only.
+/// pixel, whose intensity is 0. Both agree on text, where id 0 is padding only.
 enum class MaskRule { length, nonzero };
 
-/// What the bytes of a stored sequence are. The user's own examples are read accordingly.
+/// The meaning of a stored sequence's bytes. Custom data are read accordingly.
 enum class TokenKind {
-  symbols,  // of a small language with a parser of its own: TaskInfo::parse
+  symbols,  // of a small language with a separate parser: TaskInfo::parse
   bytes,    // of text
-  pixels,   // grey values
+  pixels,   // intensities
 };
 
 /// One classification task of the Long Range Arena (or the user's own). Name, description, tokens
@@ -32,7 +32,7 @@ struct TaskInfo {
   std::string_view name;
   std::string_view description;
   TokenKind tokens;
-  int64_t classes = 2;  // 0: the data tells (Dataset::classes); see is_own_data
+  int64_t classes = 2;  // 0: the data tells (Dataset::classes); see is_custom_data
   std::vector<std::string_view> labels = {};  // names of the classes; empty: their numbers
   int64_t vocabulary = 512;          // rows of the embedding, as in the papers' configurations
   int symbols = 0;                   // of symbols: stored tokens are 1 to this number
@@ -41,7 +41,7 @@ struct TaskInfo {
   int sequences = 1;                 // of an example: 1, or 2 (Retrieval)
   int token_offset = 0;              // id = stored byte + offset: 1 keeps id 0 free for padding
   MaskRule mask = MaskRule::length;  // default rule
-  /// What prepare() uses without source files, and its version; empty: there is none.
+  /// The generator that prepare() uses without source files, and its version; empty: there is none.
   std::string_view generator = {};
   bool benchmark = false;        // one of the Long Range Arena's tasks itself: `--tasks all`
   double held_out = 0;           // share of train that serves as dev; 0: the task has a dev split
@@ -52,8 +52,8 @@ struct TaskInfo {
   /// Writes the official files; null where they are not ours to write.
   void (*export_files)(const TaskInfo&, const std::filesystem::path& root,
                        const std::filesystem::path& dir) = nullptr;
-  /// Of symbols: appends the tokens of a text as users write it. Returns the first word that is
-  /// none, or nothing.
+  /// Appends the tokens of a text as users write it; for symbols only. Returns the first word that
+  /// is no symbol, or nothing.
   std::string_view (*parse)(std::string_view text, std::vector<uint8_t>& tokens) = nullptr;
   int closing_symbol = -1;  // id of the token that recipe key drop_close leaves out; -1: none
 };
@@ -68,7 +68,7 @@ inline constexpr std::string_view kLraArchive =
 /// The task of that name; UsageError with the nearest name otherwise.
 [[nodiscard]] const TaskInfo& find_task(std::string_view name);
 
-/// Whether the data are the user's own, which bring their labels and perhaps a vocabulary.
-[[nodiscard]] inline bool is_own_data(const TaskInfo& task) { return task.classes == 0; }
+/// Returns whether the data are custom data, which bring their labels and perhaps a vocabulary.
+[[nodiscard]] inline bool is_custom_data(const TaskInfo& task) { return task.classes == 0; }
 
 }  // namespace skytape::data

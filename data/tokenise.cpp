@@ -48,7 +48,7 @@ std::vector<std::int32_t> pixel_ids(std::string_view line, const std::string& pl
     std::int32_t value = -1;
     const auto [stop, error] = std::from_chars(at, end, value);
     if (error != std::errc{} || value < 0 || value > 255) {
-      throw DataError(fmt::format("{}: expected grey values 0..255, got '{}'", place,
+      throw DataError(fmt::format("{}: expected intensities 0..255, got '{}'", place,
                                   std::string_view(at, std::min<std::ptrdiff_t>(end - at, 12))));
     }
     ids.push_back(value);

@@ -17,14 +17,14 @@ class Vocabulary;
 using Tokens = std::vector<std::vector<std::int32_t>>;
 
 /// Symbols: what the task's parser reads; bytes as they are, two documents with a tab between them
-/// for two sequences; pixels: grey values apart by blanks; words or integers where own data have a
-/// vocabulary (else null). Own data of `pairs` are two texts with a tab between, which become one
-/// sequence. DataError naming `place` for an unknown token, a value outside 0..255, or a missing
-/// document.
+/// for two sequences; pixels: intensities apart by blanks; words or integers where custom data have
+/// a vocabulary (else null). Custom data of `pairs` are two texts with a tab between, which become
+/// one sequence. DataError naming `place` for an unknown token, a value outside 0..255, or a
+/// missing document.
 [[nodiscard]] Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary,
                               std::string_view line, const std::string& place, bool pairs = false);
 
-/// What stands in a row of a file of examples before it becomes tokens.
+/// The label and texts of a row of a file of examples, before they become tokens.
 struct LabelledText {
   std::string label;  // empty: there is none
   std::string text;

@@ -8,7 +8,7 @@
 namespace skytape::data {
 namespace {
 
-/// How one picture is shown: mirrored, then moved to the right and down.
+/// The view of a picture: mirrored, then moved to the right and down.
 struct View {
   bool mirrored = false;
   int64_t right = 0, down = 0;  // pixels
@@ -26,7 +26,8 @@ View draw_view(const Variations& v, uint64_t seed, uint64_t visit) {
   return view;
 }
 
-/// Where the pixel comes from that `view` shows at place `to` of `length` ones; -1: from nowhere.
+/// Returns the place of the pixel that `view` shows at place `to` of `length` ones; -1: there is
+/// none.
 int64_t source(const View& view, int64_t columns, int64_t to, int64_t length) {
   const int64_t column = to % columns - view.right, row = to / columns - view.down;
   if (column < 0 || column >= columns || row < 0) return -1;

@@ -1,6 +1,6 @@
 // Other views of the pictures that a model learns from: mirrored and moved, with the same label.
 //
-// How a picture is shown is a function of (seed, epoch, example) and of nothing else, as its place
+// The view of a picture is a function of (seed, epoch, example) and of nothing else, as its place
 // in the epoch is: a resumed run shows what it would have shown.
 #pragma once
 

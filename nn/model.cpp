@@ -51,8 +51,8 @@ Parameter* shared_angles(ParameterStore& store, const ModelConfig& config) {
                     rotary_angles(config.rotary_base), false);
 }
 
-/// x [B, N, E] by each of the layers, by head: [B, H, N, D] each. With sums [B, N, 1], for combined rows,
-/// these multiply the biases.
+/// x [B, N, E] by each of the layers, by head: [B, H, N, D] each. With sums [B, N, 1], for combined
+/// rows, these multiply the biases.
 std::vector<Var> by_head(Var x, std::span<const Linear* const> linears, bool with_bias,
                          std::int64_t heads, Var sums = {}) {
   std::vector<Projection> projections;
@@ -98,8 +98,8 @@ MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string&
 
 attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor& mask,
                                                  const attention::Call& call) const {
-  // Who observes a call is shown what any method is defined on: x, and q, k and v of every position.
-  // And turned keys are no projections of combined rows.
+  // Who observes a call is shown what any method is defined on: x, and q, k and v of every
+  // position. And turned keys are no projections of combined rows.
   const Var input = reads_x_ || call.observe ? x : Var();  // [B, N, E]
   if (!call.observe && angles_ == nullptr) {
     if (const auto combined = method_->combine_rows(x, mask)) {

@@ -1,10 +1,10 @@
 // The classifier of the papers: embedding, pre-norm encoder layers with any attention method,
 // pooling, and a two-layer head, as in the papers' code. An example is one sequence or, of a dual
-// encoder (Retrieval), two. With Norm::post its encoder is that of BERT and RoBERTa, whose weights it
-// can start from.
+// encoder (Retrieval), two. With Norm::post its encoder is that of BERT and RoBERTa, whose weights
+// it can start from.
 //
-// Letters: B batch, N positions of this batch, E model width, H heads, D head width, F feed-forward
-// width, C classes.
+// Notation: B batch, N positions of this batch, E model width, H heads, D head width, F
+// feed-forward width, C classes.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ struct ModelInput {
   std::array<Tensor, kMaxSequences> mask;  // [B, N], 1 = token, 0 = padding
 };
 
-/// What was hidden in a batch: P places in each sequence, see data/masking.hpp.
+/// The targets hidden in a batch: P places in each sequence, see data/masking.hpp.
 struct MaskedTargets {
   std::array<Tensor, kMaxSequences> at;   // i32[B, P], positions
   std::array<Tensor, kMaxSequences> ids;  // i32[B, P], what stood there
@@ -41,7 +41,7 @@ struct MaskedTargets {
       weight;  // [B, P], share of the whole batch's loss; 0: no target
 };
 
-/// What changes from step to step besides the batch.
+/// The values that change from step to step besides the batch.
 struct StepContext {
   bool training = false;
   Random random;                   // of the run; its step number says which step this is
@@ -54,7 +54,7 @@ struct StepContext {
   std::function<void(int layer, const attention::Inputs& inputs, const Tensor& out)> observe;
 };
 
-/// The context of an answer: a function of model and example, whatever stands beside it. `draw` of
+/// The context of an answer: a function of model and example, whatever the batch. `draw` of
 /// the method is numbered from 0.
 [[nodiscard]] StepContext answer_context(std::uint64_t seed, std::int64_t draw = 0);
 
@@ -113,10 +113,10 @@ class Model {
 
   /// Class scores [B, C]; of Objective::classify.
   [[nodiscard]] Var logits(Tape& tape, const ModelInput& input, const StepContext& step) const;
-  /// What these cost against labels i32[B], and how many are right of `examples`.
+  /// Returns the loss against labels i32[B], and how many are right of `examples`.
   [[nodiscard]] Scored class_loss(Tape& tape, const ModelInput& input, const Tensor& labels,
                                   const StepContext& step, double examples) const;
-  /// What the targets cost and how many are found; of Objective::predict_masked.
+  /// Returns the loss of the targets and how many are found; for Objective::predict_masked.
   [[nodiscard]] Scored masked_loss(Tape& tape, const ModelInput& input,
                                    const MaskedTargets& targets, const StepContext& step) const;
 
@@ -129,13 +129,13 @@ class Model {
                            const StepContext& step) const;
 
  private:
-  /// What the last layer gives, before any norm behind it: [B, N, E].
+  /// Returns the last layer's output, before any norm behind it: [B, N, E].
   [[nodiscard]] Var through_layers(Tape& tape, const ModelInput& input, int sequence,
                                    const StepContext& step) const;
   /// The encoding of each example's `sequence`-th sequence: [B, E].
   [[nodiscard]] Var pooled(Tape& tape, const ModelInput& input, int sequence,
                            const StepContext& step) const;
-  /// What the classifier reads of a batch: [B, K].
+  /// Returns the classifier's input: [B, K].
   [[nodiscard]] Var head_input(Tape& tape, const ModelInput& input, const StepContext& step) const;
 
   ModelConfig config_;

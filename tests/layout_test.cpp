@@ -1,4 +1,4 @@
-// The rules of the folders: includes go one way, each folder says what lives there, and what a file
+// The rules of the folders: includes go one way, each folder has a page, and what a file
 // gives to others stands in a header.
 #include <algorithm>
 #include <cstdio>
@@ -18,13 +18,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Where an include may point to: to the right, or to another room of the same layer.
+// An include may point to the right, or to another folder of the same layer.
 const std::vector<std::set<std::string>> kLayers = {
     {"train"}, {"data", "nn"}, {"attention"}, {"autograd"}, {"tensor"}};
 
-/// Place in kLayers of the layer that a room belongs to; -1 for none.
-int layer_of(const std::string& room) {
-  const std::string top = room.substr(0, room.find('/'));
+/// Place in kLayers of the layer that a folder belongs to; -1 for none.
+int layer_of(const std::string& folder) {
+  const std::string top = folder.substr(0, folder.find('/'));
   for (std::size_t i = 0; i < kLayers.size(); ++i) {
     if (kLayers[i].contains(top)) return static_cast<int>(i);
   }
@@ -40,9 +40,9 @@ struct Include {
   std::string file, target;  // from the repository's root
 };
 
-/// Functions that a source declares and does not define: their signatures are written twice by hand, and
-/// whoever reads the definition does not see who calls it. Namespaces are not indented, so declarations
-/// are what begins a line.
+/// Functions that a source declares and does not define: their signatures are written twice by
+/// hand, and whoever reads the definition does not see who calls it. Namespaces are not indented,
+/// so declarations are what begins a line.
 std::vector<std::string> hidden_declarations(std::istream& source) {
   const std::regex begins(R"re(^[A-Za-z_][\w:<>,&* ]*[ &*](\w+)\([^=]*)re");
   std::set<std::string> declared, defined;
@@ -60,26 +60,26 @@ std::vector<std::string> hidden_declarations(std::istream& source) {
   return hidden;
 }
 
-/// Rooms (folders with sources), what includes what between them, and what files declare by hand.
-struct House {
-  std::set<std::string> rooms;
-  std::map<std::string, std::map<std::string, Include>> edges;  // by room and room
+/// Folders with sources, the includes between them, and declarations by hand.
+struct Sources {
+  std::set<std::string> folders;
+  std::map<std::string, std::map<std::string, Include>> edges;  // by folder and folder
   std::map<std::string, std::vector<std::string>> hidden;       // by file
 };
 
-House read_house() {
-  House house;
+Sources read_sources() {
+  Sources sources;
   const std::regex include(R"re(^#include "([^"]+)")re");
   for (const auto& layer : kLayers) {
     for (const std::string& top : layer) {
       for (const auto& entry : fs::recursive_directory_iterator(top)) {
         if (!entry.is_regular_file() || !is_source(entry.path())) continue;
         const std::string file = entry.path().string();
-        const std::string room = entry.path().parent_path().string();
-        house.rooms.insert(room);
+        const std::string folder = entry.path().parent_path().string();
+        sources.folders.insert(folder);
         std::ifstream in(file);
         if (entry.path().extension() != ".hpp" && entry.path().extension() != ".def") {
-          house.hidden[file] = hidden_declarations(in);
+          sources.hidden[file] = hidden_declarations(in);
           in.clear();
           in.seekg(0);
         }
@@ -88,32 +88,33 @@ House read_house() {
           if (!std::regex_search(line, match, include)) continue;
           const std::string target = match[1];
           const std::string other = fs::path(target).parent_path().string();
-          if (other != room) house.edges[room].insert({other, {file, target}});
+          if (other != folder) sources.edges[folder].insert({other, {file, target}});
         }
       }
     }
   }
-  return house;
+  return sources;
 }
 
-/// A way from `room` back to itself along includes, as the files that make it; empty: there is none.
-std::vector<Include> way_back(const House& house, const std::string& room) {
+/// A way from `folder` back to itself along includes, as the files that make it; empty: there is
+/// none.
+std::vector<Include> way_back(const Sources& sources, const std::string& folder) {
   std::map<std::string, Include> reached_by;
-  std::vector<std::string> open = {room};
+  std::vector<std::string> open = {folder};
   while (!open.empty()) {
     const std::string at = open.back();
     open.pop_back();
-    const auto edges = house.edges.find(at);
-    if (edges == house.edges.end()) continue;
+    const auto edges = sources.edges.find(at);
+    if (edges == sources.edges.end()) continue;
     for (const auto& [next, include] : edges->second) {
       if (!reached_by.insert({next, include}).second) continue;
-      if (next == room) {
+      if (next == folder) {
         std::vector<Include> way;
-        std::string place = room;
+        std::string place = folder;
         do {
           way.insert(way.begin(), reached_by.at(place));
           place = fs::path(way.front().file).parent_path().string();
-        } while (place != room);
+        } while (place != folder);
         return way;
       }
       open.push_back(next);
@@ -125,16 +126,17 @@ std::vector<Include> way_back(const House& house, const std::string& room) {
 }  // namespace
 
 TEST_CASE("includes never point to a layer further left") {
-  const House house = read_house();
-  REQUIRE_MESSAGE(house.rooms.size() > 20, "run the tests from the repository's root");
-  for (const auto& [room, edges] : house.edges) {
+  const Sources sources = read_sources();
+  REQUIRE_MESSAGE(sources.folders.size() > 20, "run the tests from the repository's root");
+  for (const auto& [folder, edges] : sources.edges) {
     for (const auto& [other, include] : edges) {
-      if (other == "build") continue;  // written by the build from files of the room itself
-      const int from = layer_of(room), to = layer_of(other);
+      if (other == "build") continue;  // written by the build from files of the folder itself
+      const int from = layer_of(folder), to = layer_of(other);
       CHECK_MESSAGE(to >= 0, include.file, " includes ", include.target,
-                    ", which lies in no layer of the library");
-      const bool same_folder = room.substr(0, room.find('/')) == other.substr(0, other.find('/'));
-      CHECK_MESSAGE((to > from || same_folder), include.file, " includes ", include.target,
+                    ", which is in no layer of the library");
+      const bool same_layer =
+          folder.substr(0, folder.find('/')) == other.substr(0, other.find('/'));
+      CHECK_MESSAGE((to > from || same_layer), include.file, " includes ", include.target,
                     ": a step up; train, then data and nn, attention, autograd, tensor");
     }
   }
@@ -143,9 +145,9 @@ TEST_CASE("includes never point to a layer further left") {
 TEST_CASE("the core includes nothing of the laboratory") {
   const auto of_laboratory = [](const std::string& name) { return name.starts_with("train/lab"); };
   int inside = 0;
-  for (const auto& [room, edges] : read_house().edges) {
-    // The Python module is a program of its own, as the laboratory is.
-    const bool may = of_laboratory(room) || room.starts_with("train/python");
+  for (const auto& [folder, edges] : read_sources().edges) {
+    // The Python module is a separate program, as the laboratory is.
+    const bool may = of_laboratory(folder) || folder.starts_with("train/python");
     for (const auto& [other, include] : edges) {
       if (!of_laboratory(other)) continue;
       CHECK_MESSAGE(may, include.file, " includes ", include.target,
@@ -156,14 +158,14 @@ TEST_CASE("the core includes nothing of the laboratory") {
   CHECK(inside > 0);  // the laboratory's own: its name is spelled as here
 }
 
-TEST_CASE("includes between rooms make no cycle") {
-  const House house = read_house();
-  for (const std::string& room : house.rooms) {
+TEST_CASE("includes between folders make no cycle") {
+  const Sources sources = read_sources();
+  for (const std::string& folder : sources.folders) {
     std::ostringstream way;
-    for (const Include& step : way_back(house, room)) {
+    for (const Include& step : way_back(sources, folder)) {
       way << "\n  " << step.file << " includes " << step.target;
     }
-    CHECK_MESSAGE(way.str().empty(), "from ", room, " back to it:", way.str());
+    CHECK_MESSAGE(way.str().empty(), "from ", folder, " back to it:", way.str());
   }
 }
 
@@ -171,7 +173,7 @@ TEST_CASE("a source declares no function that another one defines: a header does
   std::istringstream both(
       "void sum_on(Cpu, const Tensor& x,\n            Tensor& y);\nvoid own();\nvoid own() {}\n");
   CHECK(hidden_declarations(both) == std::vector<std::string>{"sum_on"});
-  for (const auto& [file, names] : read_house().hidden) {
+  for (const auto& [file, names] : read_sources().hidden) {
     for (const std::string& name : names) {
       CHECK_MESSAGE(false, file, " declares ", name,
                     " by hand: its _plan.hpp, or its header, should");
@@ -199,14 +201,14 @@ TEST_CASE(
   CHECK(headers == std::set<std::string>{"tensor/launch/side_by_side.hpp"});
 }
 
-TEST_CASE("every folder has a README that says what lives there") {
-  for (const std::string& room : read_house().rooms) {
-    std::ifstream readme(fs::path(room) / "README.md");
+TEST_CASE("every folder has a README that says what it holds") {
+  for (const std::string& folder : read_sources().folders) {
+    std::ifstream readme(fs::path(folder) / "README.md");
     std::string title, text;
     std::getline(readme, title);
     while (text.empty() && std::getline(readme, text)) continue;
-    CHECK_MESSAGE((title.starts_with("# ") && text.size() > 20), room,
-                  "/README.md: expected a title and a line that says what lives here");
+    CHECK_MESSAGE((title.starts_with("# ") && text.size() > 20), folder,
+                  "/README.md: expected a title and a line that says what the folder holds");
   }
 }
 

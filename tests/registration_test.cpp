@@ -1,4 +1,5 @@
-// What is added in two places is missed in neither: methods, tasks, and the header that tests use.
+// Nothing that must be added in two places is missing in one: methods, tasks, and the header that
+// tests use.
 #include <filesystem>
 #include <fstream>
 #include <iterator>

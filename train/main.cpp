@@ -1,5 +1,5 @@
 // skytape: trains attention methods, checks their gradients, and asks trained models. Every
-// subcommand has a file of its own in train/cli/.
+// subcommand has a separate file in train/cli/.
 #include "train/cli/cli.hpp"
 #include "train/cli/program.hpp"
 

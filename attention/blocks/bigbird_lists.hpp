@@ -1,5 +1,5 @@
 // BigBird's lists of blocks: the static part with the random blocks of each head filled in, on the
-// device where the table lies.
+// device that has the table.
 #pragma once
 
 #include <cstdint>

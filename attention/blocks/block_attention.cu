@@ -1,9 +1,9 @@
-// Block attention on CUDA in true f32 or f64: the tiles of tiled/register_tiles.hpp, driven by the block
-// lists; block_attention_tensor_core.cu has tf32 and bf16.
+// Block attention on CUDA in true f32 or f64: the tiles of tiled/register_tiles.hpp, driven by the
+// block lists; block_attention_tensor_core.cu has tf32 and bf16.
 //
-// A block owns a tile of rows of one block of slots, and walks the chunks of the other side that count
-// for it (block_operands.hpp). Nobody else writes what it owns, and walks are in the lists' order, so
-// results repeat bit for bit:
+// A block owns a tile of rows of one block of slots, and walks the chunks of the other side that
+// count for it (block_operands.hpp). Nobody else writes what it owns, and walks are in the lists'
+// order, so results repeat bit for bit:
 //   forward   owns queries, walks keys: out and lse;
 //   backward  owns keys, walks queries: dk and dv;
 //             owns queries, walks keys: dq. Weights are recomputed for both.
@@ -25,7 +25,8 @@ using namespace register_tiles;
 /// Lists are short and blocks often 64 rows: half as many own rows as tiled.cu has.
 template <class T, int kWidth> using Tiles = Tiling<T, kWidth, 8, false>;
 
-// Blocks of a multiprocessor in forward: left alone, ptxas spills registers to fit one more of them.
+// Blocks of a multiprocessor in forward: left alone, ptxas spills registers to fit one more of
+// them.
 template <class T, int kWidth> constexpr int kResident = sizeof(T) == 4 && kWidth <= 32 ? 3 : 2;
 
 /// Numbers as they are.

@@ -2,9 +2,10 @@
 //
 // Rows are taken in slots: slot s of a head is token s, or whatever token a table puts there (a
 // sorted order, several rounds of it). A block is c consecutive slots, for queries and for keys.
-// What is finer than a block (a window, a stride) is a rule about places: head_views.hpp makes them.
+// A rule about places expresses anything finer than a block (a window, a stride): head_views.hpp
+// makes it.
 //
-// Letters: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block, Q blocks
+// Notation: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block, Q blocks
 // of a head, A sets of lists or of places, P = Q c slots, R slots of each token (rounds).
 #pragma once
 
@@ -18,7 +19,7 @@
 
 namespace skytape::attention {
 
-/// Which blocks see which. A block that is listed twice counts twice.
+/// Says which blocks see which. A block that is listed twice counts twice.
 struct BlockPattern {
   std::int64_t block = 64;      // c
   std::int64_t row_blocks = 0;  // Q
@@ -45,8 +46,8 @@ inline constexpr std::int32_t kSeenByAll = 1 << 30;
 /// Score of a query for its own key where it shall count only if there is no other key.
 inline constexpr double kSelfScore = -1e5;
 
-/// Gives a pattern its row_blocks, begin, row and order; begin: where each query block's list starts,
-/// and the end.
+/// Gives a pattern its row_blocks, begin, row and order; begin: where each query block's list
+/// starts, and the end.
 void set_rows(BlockPattern& pattern, const std::vector<std::int32_t>& begin, Device device);
 
 /// Lists that shapes alone decide, one for each query block, uploaded at their first use: a step
@@ -54,8 +55,8 @@ void set_rows(BlockPattern& pattern, const std::vector<std::int32_t>& begin, Dev
 class BlockLists {
  public:
   using Lists = std::vector<std::vector<std::int32_t>>;
-  /// A pattern with row_blocks, begin, row, order and entries [1, total] on `device`; `make` is called the
-  /// first time that a key comes.
+  /// A pattern with row_blocks, begin, row, order and entries [1, total] on `device`; `make` is
+  /// called the first time that a key comes.
   [[nodiscard]] BlockPattern pattern(std::int64_t key, Device device,
                                      const std::function<Lists()>& make) const;
 

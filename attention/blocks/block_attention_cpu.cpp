@@ -32,7 +32,7 @@ template <class T> struct Arrays {
       : q(in.q.data<T>()), k(in.k.data<T>()), v(in.v.data<T>()), mask(in.mask.data<T>()) {}
 };
 
-/// Scratch of one thread: a query block, packed keys, and what lies between them.
+/// Scratch of one thread: a query block, packed keys, and the values between them.
 template <class T> struct Workspace {
   std::int64_t capacity;                   // keys
   std::vector<T> q, out;                   // [c, D]
@@ -235,7 +235,7 @@ template <class T> void add_rows(const BlockPlan& plan, std::int64_t group, std:
   }
 }
 
-/// What backward reads and writes besides its inputs.
+/// The arrays that backward reads and writes besides its inputs.
 template <class T> struct BackwardArrays {
   const T *lse, *delta, *dout;  // [B, H, rows], dout: [B, H, rows, D]
   T *dq, *dk, *dv;              // [B, H, N, D]

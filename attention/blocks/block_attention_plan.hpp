@@ -1,4 +1,4 @@
-// What the CPU and CUDA halves of block attention are given (block_attention_cpu.cpp,
+// The plan that the CPU and CUDA halves of block attention are given (block_attention_cpu.cpp,
 // block_attention.cu, block_attention_tensor_core.cu).
 #pragma once
 
@@ -46,14 +46,14 @@ struct BlockPlan {
   HD const std::int32_t* list(std::int64_t group) const {
     return entries + (lists == 1 ? 0 : group % heads * total);
   }
-  /// Whether query i may see key j: tokens.
+  /// Returns whether query i may see key j; both are tokens.
   HD bool sees(std::int64_t group, std::int64_t i, std::int64_t j) const {
     if (key_place == nullptr) return true;
     const std::int64_t view = views == 1 ? 0 : group % heads;
     const std::int32_t at = key_place[view * places + j];
     return at == kSeenByAll || within(query_place[view * places + i] - at, reach[view]);
   }
-  /// Whether two places that are `apart` are within reach.
+  /// Returns whether two places that are `apart` are within reach of one another.
   HD static bool within(std::int32_t apart, std::int32_t reach) {
     return apart <= reach && -apart <= reach;
   }
@@ -62,9 +62,9 @@ struct BlockPlan {
 /// Smallest block that a GPU's tensor cores serve: a warp takes 16 rows, which lie in one block.
 inline constexpr std::int64_t kTensorCoreBlock = 16;
 
-/// Whether a GPU computes a call of this shape on tensor cores, at tf32 and bf16. Others stay in
-/// true fp32: wide heads' sums do not fit into registers, and tiny blocks would
-/// leave most of a tile empty.
+/// Returns whether a GPU computes a call of this shape on tensor cores, at tf32 and bf16. Others
+/// stay in true fp32: wide heads' sums do not fit into registers, and tiny blocks would leave most
+/// of a tile empty.
 [[nodiscard]] inline bool fits_tensor_cores(const BlockPlan& plan) {
   return plan.width <= kTensorCoreWidth && plan.block >= kTensorCoreBlock;
 }
@@ -85,8 +85,8 @@ void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const 
 void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                        const Tensor& delta, const Tensor& dout, BlockBackward& result);
 
-/// The same on tensor cores, where on_tensor_cores(q) and fits_tensor_cores(plan); gradients by rows
-/// of out. CUDA only.
+/// The same on tensor cores, where on_tensor_cores(q) and fits_tensor_cores(plan); gradients by
+/// rows of out. CUDA only.
 void tensor_core_forward(const BlockPlan& plan, const BlockInputs& in, BlockForward& result);
 void tensor_core_backward(const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                           const Tensor& delta, const Tensor& dout, const BlockBackward& by_rows);

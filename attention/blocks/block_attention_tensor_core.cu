@@ -1,9 +1,9 @@
-// Block attention on tensor cores, at tf32 and bf16: the tiles of tiled/tensor_core_tiles.hpp, driven
-// by the block lists. block_attention.cu is the same in fp32.
+// Block attention on tensor cores, at tf32 and bf16: the tiles of tiled/tensor_core_tiles.hpp,
+// driven by the block lists. block_attention.cu is the same in fp32.
 //
-// As there a block owns a tile of rows of one block of slots, and walks the chunks of the other side
-// that count for it (block_operands.hpp): while one tile is used, the next one comes. Nobody else
-// writes what it owns, and walks are in the lists' order, so results repeat bit for bit.
+// As there a block owns a tile of rows of one block of slots, and walks the chunks of the other
+// side that count for it (block_operands.hpp): while one tile is used, the next one comes. Nobody
+// else writes what it owns, and walks are in the lists' order, so results repeat bit for bit.
 #include <cstdint>
 #include <type_traits>
 
@@ -36,7 +36,8 @@ template <class P, class Fact> struct Stage {
 };
 template <class P, class Fact> struct Shared { Stage<P, Fact> stages[2]; };
 
-/// Calls f(tile, whether pairs of it have rules) for each tile of `other` that a block of `own` walks.
+/// Calls f(tile, whether pairs of it have rules) for each tile of `other` that a block of `own`
+/// walks.
 template <class P, bool kRules, class Own, class Other, class F>
 __device__ void walk(const Task& task, const Own& own, const Other& other, const F& f) {
   using Memory = Shared<P, typename Other::Fact>;

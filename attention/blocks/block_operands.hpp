@@ -1,9 +1,10 @@
-// What the kernels of block attention read, CUDA only: rows gathered once by slots, in the numbers of
-// the products, by a kernel of its own; what a pair's score depends on beside its product; and for
-// each block the chunks of the other side that it walks (block_walks.hpp). A tile is then a few chunks
-// that are copied to shared memory (cp.async) without a question.
+// The operands that the kernels of block attention read, CUDA only. A separate kernel gathers the
+// rows once by slots, in the number type of the products, together with each row's other terms of
+// the scores. For each block it also lists the chunks of the other side that the block walks
+// (block_walks.hpp). A tile is then a few chunks that are copied to shared memory (cp.async)
+// without a test.
 //
-// Letters as in block_attention.hpp; c' rows of a block, padded to whole chunks.
+// Notation as in block_attention.hpp; c' rows of a block, padded to whole chunks.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -23,8 +24,8 @@
 
 namespace skytape::attention::block_cuda {
 
-/// What a pair's score depends on beside its product. A query sees a key if its place less the key's,
-/// as an unsigned number, is below the key's span.
+/// A row's terms of its pairs' scores, besides the product. A query sees a key if its place less
+/// the key's, as an unsigned number, is below the key's span.
 template <class T> struct alignas(16) Query {
   T shift;  // added to scores, base 2: 0, or in backward -lse log2(e); -inf: no weight at all
   T delta;  // backward
@@ -54,7 +55,8 @@ template <class Number, class T> struct Operands {
   unsigned rows;        // B H Q c'; at least a tile of spare ones follows
 };
 
-/// Typed pointers of one call: [B, H, N, D], mask: [B, N]; lse, delta, dout by rows of out, backward.
+/// Typed pointers of one call: [B, H, N, D], mask: [B, N]; lse, delta, dout by rows of out,
+/// backward.
 template <class T> struct Source { const T *q, *k, *v, *mask, *lse, *delta, *dout; };
 
 template <class T> Source<T> source_of(const BlockInputs& in, const Tensor& lse = {},
@@ -63,7 +65,8 @@ template <class T> Source<T> source_of(const BlockInputs& in, const Tensor& lse 
           lse.data_or_null<T>(), delta.data_or_null<T>(), dout.data_or_null<T>()};
 }
 
-/// What row `to` of a side says of itself, added up over its chunk. All lanes of a chunk come here.
+/// Writes the metadata of row `to` of a side, combined over its chunk. All lanes of a chunk call
+/// this.
 __device__ inline void write_rows(unsigned to, bool counts, bool by_all, std::uint32_t place,
                                   Rows* chunks) {
   Rows rows;
@@ -227,7 +230,7 @@ inline unsigned tasks(const BlockPlan& plan, int own) {
          " tiles are too many for one launch");
   return static_cast<unsigned>(blocks);
 }
-/// Of one product of the rows of all pairs of listed blocks.
+/// Returns the multiply-adds of one product over all pairs of rows of listed blocks.
 inline std::int64_t multiply_adds_of_product(const BlockPlan& plan) {
   return plan.batch * plan.heads * plan.total * plan.block * plan.block * plan.width;
 }
@@ -265,8 +268,8 @@ struct Task {
   }
 };
 
-/// Begins to copy chunks of kWidth numbers a row to rows in shared memory kStride numbers apart, by all
-/// threads of a block; they are there after __pipeline_wait_prior of each thread and a barrier.
+/// Begins to copy chunks of kWidth numbers a row to rows in shared memory kStride numbers apart, by
+/// all threads of a block; they are there after __pipeline_wait_prior of each thread and a barrier.
 template <int kThreads, int kChunks, int kWidth, int kStride, class Chunk, class Number>
 __device__ void begin_chunks(const Chunk& chunk, const Number* source, Number* target) {
   constexpr int kRun = 16 / sizeof(Number);          // numbers of one copy
@@ -283,7 +286,7 @@ __device__ void begin_chunks(const Chunk& chunk, const Number* source, Number* t
   }
 }
 
-/// The same of facts.
+/// The same for Query or Key.
 template <int kThreads, int kChunks, class Chunk, class Fact>
 __device__ void begin_facts(const Chunk& chunk, const Fact* source, Fact* target) {
   constexpr int kFloats = sizeof(Fact) / sizeof(float);
@@ -301,12 +304,12 @@ __device__ const auto& either(const A& first, const B& second) {
   }
 }
 
-/// Whether the key is the query's own, which has a score of its own (avoid_self).
+/// Returns whether the key is the query's own token, which has a separate score (avoid_self).
 template <class T> __device__ bool is_self(const Query<T>& query, const Key<T>& key) {
   return query.token == key.token;
 }
-/// The score of a pair from its product, base 2, without the query's shift. kRules: whether pairs have
-/// rules.
+/// The score of a pair from its product, base 2, without the query's shift. kRules: whether pairs
+/// have rules.
 template <bool kRules, class T>
 __device__ T score_of(T product, T scale, const Query<T>& query, const Key<T>& key) {
   const T score = scale * product + key.shift;

@@ -1,7 +1,9 @@
-// Which chunks of the other side the rows of a tile see, CUDA only: listed once for each tile, first
-// those that are seen whole, so that the kernels of block attention walk the list without a question.
+// The lists of chunks of the other side that the rows of a tile see, CUDA only. There is one list a
+// tile, chunks that are seen whole come first, and the kernels of block attention walk it without a
+// test.
 //
-// A chunk is 16 rows of one block; blocks are padded to whole chunks. Letters as in block_attention.hpp.
+// A chunk is 16 rows of one block; blocks are padded to whole chunks. Notation as in
+// block_attention.hpp.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +19,15 @@ inline constexpr int kChunkRows = 16;
 inline constexpr int kTileRows = 64;                        // most rows of a tile, of either side
 inline constexpr int kTileChunks = kTileRows / kChunkRows;  // walks are whole tiles
 
-/// Chunks that a tile of one side walks: tiles of four, whose numbers begin at chunks[first]. The last
-/// ones may be spare: zeros without a weight. In the first `open` tiles every pair is seen, and none is
-/// a token and its own key.
+/// Chunks that a tile of one side walks: tiles of four, whose numbers begin at chunks[first]. The
+/// last ones may be spare: zeros without a weight. In the first `open` tiles every pair is seen,
+/// and none is a token and its own key.
 struct Walk {
   std::int32_t first, tiles, open;
 };
 
-/// What is known of some rows of one side: whether one may have a weight, and the places of those that
-/// may; keys that all queries see stand apart.
+/// Metadata of some rows of one side: whether one may have a weight, and the range of places of
+/// those that may. Keys that all queries see are kept separately.
 struct Rows {
   std::uint32_t low = ~0u, high = 0;  // low > high: no places
   bool counts = false, seen_by_all = false;
@@ -38,7 +40,8 @@ struct Rows {
   }
 };
 enum class Sight { none, part, whole };
-/// How many of the keys the queries see, where each sees places less than `span` below its own.
+/// Returns how much of the keys the queries see, where each sees places less than `span` below its
+/// own.
 HD inline Sight sight_of(const Rows& queries, const Rows& keys, std::int64_t span) {
   if (!queries.counts || !keys.counts) return Sight::none;
   if (keys.low > keys.high) return Sight::whole;
@@ -48,8 +51,9 @@ HD inline Sight sight_of(const Rows& queries, const Rows& keys, std::int64_t spa
   return keys.seen_by_all || (farthest >= 0 && nearest < span) ? Sight::part : Sight::none;
 }
 
-/// Which query blocks list a key block, in the order of the lists. A task for each list and key
-/// block: its entries are counted together with those of smaller blocks, so that tasks need not meet.
+/// Lists the query blocks that list a key block, in the order of the lists. There is a task for
+/// each list and key block: it counts its entries together with those of smaller blocks, so that
+/// tasks need not meet.
 struct InvertLists {
   const std::int32_t *row, *entries;  // [total], [A, total]
   std::int64_t total, blocks;
@@ -78,8 +82,8 @@ struct InvertLists {
   }
 };
 
-/// The walk of each tile of one side, [B H, Q, tiles]: the chunks of its block's list that it sees, first
-/// those that are seen whole.
+/// The walk of each tile of one side, [B H, Q, tiles]: the chunks of its block's list that it sees,
+/// first those that are seen whole.
 struct ListChunks {
   BlockPlan plan;
   std::int64_t each, tiles;            // chunks and tiles of a block
@@ -91,8 +95,8 @@ struct ListChunks {
   std::int32_t* chunks;      // [B H, room(total, Q, 0)]
   Walk* walks;
 
-  /// Numbers before those of a tile of a block, where it lists so many blocks, and those before it so
-  /// many together.
+  /// Numbers before those of a tile of a block, where it lists so many blocks, and those before it
+  /// so many together.
   __host__ __device__ std::int64_t room(std::int64_t before, std::int64_t block, std::int64_t tile,
                                         std::int64_t count = 0) const {
     const std::int64_t chunks_before = (before * tiles + count * tile) * each;

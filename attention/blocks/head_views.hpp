@@ -1,11 +1,11 @@
-// What each head looks at, as a rule about places, and the lists of blocks that follow from it.
+// The view of each head: a rule about places, and the lists of blocks that follow from it.
 //
 // A view gives each token a place as a query and one as a key; query i sees key j where the two
 // places are within reach of one another, or where everybody sees j. Windows, groups and strides
 // are all of this kind. The order of the slots only decides the cost: tokens that see the same keys
 // should stand in the same blocks.
 //
-// Letters: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block.
+// Notation: B batch, H heads, N tokens, n nominal tokens, D head width, c rows of a block.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,20 @@ struct HeadView {
   [[nodiscard]] bool sees(std::size_t i, std::size_t j) const;
 };
 
-/// Query i sees j where |i - j| is at most reach times `dilation`, and a multiple of the latter; and
-/// everybody sees the first `globals` tokens.
+/// Query i sees j where |i - j| is at most reach times `dilation`, and a multiple of the latter;
+/// and everybody sees the first `globals` tokens.
 [[nodiscard]] HeadView window_view(std::int64_t n, std::int64_t reach, std::int64_t dilation,
                                    std::int64_t globals = 0);
-/// Consecutive groups of `size` tokens; those of group g see the group that lies `shift` further, in
-/// a circle.
+/// Consecutive groups of `size` tokens; those of group g see the group that lies `shift` further,
+/// in a circle.
 [[nodiscard]] HeadView group_view(std::int64_t n, std::int64_t size, std::int64_t shift = 0);
 /// Everybody sees the last `summary` tokens of each `size`, and with `own_group` those of its own
 /// group of `size` tokens.
 [[nodiscard]] HeadView summary_view(std::int64_t n, std::int64_t size, std::int64_t summary,
                                     bool own_group);
 
-/// Rows of a block that suit groups of `size` tokens: few groups, or none, are cut by a block's end.
+/// Rows of a block that suit groups of `size` tokens: few groups, or none, are cut by a block's
+/// end.
 [[nodiscard]] std::int64_t block_for(std::int64_t size);
 
 /// The views of all heads as a BlockPattern, computed once and uploaded at their first use: a step
@@ -56,7 +57,8 @@ class HeadViews {
   [[nodiscard]] BlockBackward attend_backward(const Inputs& in, const BlockForward& saved,
                                               const Tensor& dout) const;
 
-  /// How often (0 or 1) each of the first N queries counts each key: [1 or H, N, N] as `like`.
+  /// Returns how often (0 or 1) each of the first N queries counts each key: [1 or H, N, N] as
+  /// `like`.
   [[nodiscard]] Tensor pair_counts(std::int64_t n, const Tensor& like) const;
   /// Pairs of slots in the listed blocks of a head: what is computed, padding and all.
   [[nodiscard]] double listed_pairs(std::size_t head) const;
@@ -64,7 +66,7 @@ class HeadViews {
  private:
   /// Ascending key blocks of each query block of a view.
   [[nodiscard]] BlockLists::Lists lists(const HeadView& view) const;
-  /// Whether each query of a block sees every key of the blocks that it lists.
+  /// Returns whether each query of a block sees every key of the blocks that it lists.
   [[nodiscard]] bool sees_whole_blocks(std::size_t view) const;
   [[nodiscard]] const BlockPattern& pattern(Device device) const;
   [[nodiscard]] BlockPattern upload(Device device) const;
@@ -87,8 +89,8 @@ class ViewAttention final : public Method {
   HeadViews views_;
 };
 
-/// The row of such a method, whose layers have the views that `views_for` gives. The cost is that of a
-/// head under the default settings.
+/// The row of such a method, whose layers have the views that `views_for` gives. The cost is that
+/// of a head under the default settings.
 template <class Config>
 [[nodiscard]] Spec register_views(Spec spec,
                                   HeadViews (*views_for)(const Config&, const LayerContext&)) {

@@ -83,7 +83,8 @@ Tensor whole_matrix(const KernelInputs& in) {
   return c;
 }
 
-/// dx -= (sums + more) x, row by row; dx, x: [G, n, D], sums, more: [G, n]; `more` may be undefined.
+/// dx -= (sums + more) x, row by row; dx, x: [G, n, D], sums, more: [G, n]; `more` may be
+/// undefined.
 void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums, const Tensor& more = {}) {
   on_device(x.device(), in_place(dx),
             [&](auto tag) { subtract_weighted_on(tag, dx, x, sums, more); });

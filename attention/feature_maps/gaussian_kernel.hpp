@@ -5,12 +5,12 @@
 //
 // The exponent is one expression, for the Gaussian never positive beyond rounding. C is recomputed
 // wherever it is needed: for D = 32 that is cheaper than writing it and reading it back. On the CPU
-// it is made in tiles of rows that stay in a core's cache, on the GPU in tiles against landmarks that
-// stay in a block's shared memory. Where the landmarks are too many or too wide for that
-// (gaussian_kernel_plan.hpp), C is one array there that lives as long as the call, with its gradient
-// 2 N L per head in backward: the form to read, and the oracle of the others.
+// it is made in tiles of rows that stay in a core's cache, on the GPU in tiles against landmarks
+// that stay in a block's shared memory. Where the landmarks are too many or too wide for that
+// (gaussian_kernel_plan.hpp), C is one array there that lives as long as the call, with its
+// gradient 2 N L per head in backward: the form to read, and the oracle of the others.
 //
-// Letters: B batch, H heads, N rows, L landmarks, D width of rows, P width of what C multiplies.
+// Notation: B batch, H heads, N rows, L landmarks, D width of rows, P width of what C multiplies.
 #pragma once
 
 #include "autograd/tape.hpp"
@@ -20,9 +20,9 @@ namespace skytape::attention {
 
 enum class Kernel { gaussian, exponential };
 
-/// Rows of a product, [B, H, N, D or P], each times scale and its position's mask, [B, N]: a method's
-/// s mu Q. Where a GPU fuses the product, they are multiplied as they are loaded. Gradients are those
-/// of `rows`. A plain tensor stands for itself.
+/// Rows of a product, [B, H, N, D or P], each times scale and its position's mask, [B, N]: a
+/// method's s mu Q. Where a GPU fuses the product, they are multiplied as they are loaded.
+/// Gradients are those of `rows`. A plain tensor stands for itself.
 struct KernelRows {
   Tensor rows, mask;
   double scale = 1;
@@ -31,7 +31,7 @@ struct KernelRows {
   KernelRows(const Tensor& plain) : rows(plain) {}  // NOLINT(google-explicit-constructor)
   KernelRows(const Tensor& of, const Tensor& position_mask, double factor = 1)
       : rows(of), mask(position_mask), scale(factor) {}
-  /// As an array of its own.
+  /// As a separate array.
   [[nodiscard]] Tensor multiplied() const;
 };
 

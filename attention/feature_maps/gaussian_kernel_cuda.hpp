@@ -1,5 +1,5 @@
-// What the fused CUDA routines of the kernel products share: gaussian_kernel_fp32.cu and
-// gaussian_kernel_tensor_core.cu (tf32 and bf16), one of which gaussian_kernel.cu calls.
+// Definitions that the fused CUDA routines of the kernel products share: gaussian_kernel_fp32.cu
+// and gaussian_kernel_tensor_core.cu (tf32 and bf16), one of which gaussian_kernel.cu calls.
 //
 // A block owns a chunk of rows of one head. The landmarks stay in its shared memory while the rows
 // go by in tiles, each read once; C and E live in registers or shared memory for as long as their
@@ -16,7 +16,7 @@
 
 namespace skytape::attention::kernel_cuda {
 
-/// What a call computes: C y; C^T u; or dx and dw, with du = C y or with dy = C^T u.
+/// The result of a call: C y; C^T u; or dx and dw, with du = C y or with dy = C^T u.
 enum class Form { times, transposed, backward_du, backward_dy };
 
 constexpr bool has_gradient(Form f) { return f == Form::backward_du || f == Form::backward_dy; }
@@ -39,7 +39,7 @@ struct Sizes {
   bool gaussian;                                       // as in KernelInputs
 };
 
-/// What rows are multiplied by when they are loaded, and their gradients when they are stored.
+/// The factors of rows when they are loaded, and of their gradients when they are stored.
 struct RowFactors {
   const float* mask = nullptr;  // [G / sharing, N]; null: all 1
   float scale = 1;
@@ -48,7 +48,7 @@ struct RowFactors {
   __device__ RowFactors from(const Sizes& s, std::int64_t g, std::int64_t first) const {
     return {mask == nullptr ? nullptr : mask + g / s.sharing * s.rows + first, scale};
   }
-  /// Of rows that there are.
+  /// Returns the factor of a row; the row must exist.
   __device__ float of(int row) const { return mask == nullptr ? scale : scale * mask[row]; }
 };
 

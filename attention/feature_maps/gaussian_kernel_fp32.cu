@@ -1,7 +1,7 @@
 // Fused kernel products on the GPU in fp32.
 //
-// A block of eight warps takes 32 rows at a time against up to 128 landmarks; C and E of a tile lie in
-// shared memory, whence both sides take them:
+// A block of eight warps takes 32 rows at a time against up to 128 landmarks; C and E of a tile lie
+// in shared memory, whence both sides take them:
 //
 //   C = exp(x.w - norms)    E = C (u.y)              a warp: 4 rows, a lane: landmarks 32 apart
 //   dx = E w - row_sum(E) x      C y                 a warp: the same rows, a lane: columns 32 apart
@@ -246,7 +246,8 @@ __device__ void finish_landmarks(const Lane& at, const Shared<kD, kP>& shared, c
   }
 }
 
-// Wide rows fill a multiprocessor's shared memory with one block: its registers need not do for two.
+// Wide rows fill a multiprocessor's shared memory with one block: its registers need not do for
+// two.
 template <int kD, int kP, Form kForm> __global__ void __launch_bounds__(kThreads, kD > 32 ? 1 : 2)
     form_kernel(Sizes s, Arrays in) {
   auto& shared = *reinterpret_cast<Shared<kD, kP>*>(cuda::dynamic_shared());

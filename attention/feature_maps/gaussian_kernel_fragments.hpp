@@ -1,8 +1,8 @@
-// What fused kernel products on tensor cores are made of (gaussian_kernel_tensor_core.cu): tiles of
-// either side in shared memory, and what a warp's own rows of one side add up over the other's.
-// Operands of products are rounded to tf32 or bf16, as are the rows that norms are taken of, so
-// k(x, x) is 1; exponentials and sums stay f32. Exponents' terms carry a factor log2(e), so that an
-// exponential is one instruction.
+// Building blocks of fused kernel products on tensor cores (gaussian_kernel_tensor_core.cu): tiles
+// of either side in shared memory, and the sums that a warp's own rows of one side form over the
+// other side. Operands of products are rounded to tf32 or bf16, as are the rows that norms are
+// taken of, so k(x, x) is 1; exponentials and sums stay f32. Exponents' terms include a factor
+// log2(e), so that an exponential is one instruction.
 #pragma once
 
 #include <cstdint>
@@ -142,7 +142,7 @@ template <class Core, int kD, int kP> struct Side {
 };
 template <class Core, int kD, int kP> struct Shared { Side<Core, kD, kP> rows, landmarks; };
 
-/// What own rows of a side add up, in a lane's registers.
+/// The sums of a side's own rows, in a lane's registers.
 template <int kD, int kP> struct Totals {
   Accumulator d[kD / 8];       // E first
   Accumulator values[kP / 8];  // C second
@@ -163,8 +163,8 @@ __device__ typename Core::FragmentA as_fragment_a(const Accumulator (&weights)[2
 }
 
 /// Adds what the first `count` rows of the other side give to own rows. The sums of E are those of
-/// its rounded entries: then E w - row_sum(E) x is a sum of E_ij (w_j - x_i), small where these are.
-/// kShift: values are those of C + shift.
+/// its rounded entries: then E w - row_sum(E) x is a sum of E_ij (w_j - x_i), small where these
+/// are. kShift: values are those of C + shift.
 template <bool kGradient, bool kValues, bool kShift = false, class Core, int kD, int kP>
 __device__ void walk(const WarpRows& at, const Side<Core, kD, kP>& own,
                      const Side<Core, kD, kP>& other, int count, Totals<kD, kP>& totals,
@@ -236,8 +236,8 @@ template <int kOuts> __device__ void store(const WarpRows& at, const Accumulator
   }
 }
 
-/// The totals of own rows, times the factors, to d [.., D] and values [.., P], from row `first` of these
-/// on.
+/// The totals of own rows, times the factors, to d [.., D] and values [.., P], from row `first` of
+/// these on.
 template <bool kGradient, bool kValues, class Core, int kD, int kP>
 __device__ void finish(const WarpRows& at, const Tile<Core, kD>& own, const Sizes& s,
                        Totals<kD, kP>& totals, float* d, float* values, std::int64_t first,

@@ -1,5 +1,5 @@
-// What the CPU half (tiles that stay in cache) and the GPU half of the kernel products are given
-// (gaussian_kernel_cpu.cpp, gaussian_kernel.cu), and which calls the GPU fuses.
+// The plan that the CPU half (tiles that stay in cache) and the GPU half of the kernel products are
+// given (gaussian_kernel_cpu.cpp, gaussian_kernel.cu), and the rule which calls the GPU fuses.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace skytape::attention {
 
-/// What multiplies rows where they are loaded.
+/// The factors that rows are multiplied by where they are loaded.
 struct FactorsInMemory {
   Tensor mask;  // [B, N]; undefined: rows are as they are
   double scale = 1;
@@ -29,7 +29,8 @@ struct KernelInputs {
 /// Largest sizes whose landmarks a block of the GPU holds while the rows go by.
 inline constexpr std::int64_t kFusedLandmarks = 128, kFusedWidth = 64, kFusedFactor = 80;
 
-/// Whether a GPU fuses products of C, of x [G, N, D] and w [G, L, D], with factors of that width.
+/// Returns whether a GPU fuses products of C, of x [G, N, D] and w [G, L, D], with factors of that
+/// width.
 /// Every other call (f64, more landmarks, wider heads, C itself) has C as one array.
 [[nodiscard]] inline bool fits_fused(const Tensor& x, const Tensor& w, std::int64_t factor) {
   const std::int64_t landmarks = w.size(1), width = x.size(2);

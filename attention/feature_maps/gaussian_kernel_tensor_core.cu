@@ -23,9 +23,9 @@ namespace {
 
 using cuda::TensorCore;
 
-/// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it spills
-/// registers of wide rows' gradients for a second one, which the values of wide rows would just miss,
-/// and of tf32's narrow rows for a fourth.
+/// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it
+/// spills registers of wide rows' gradients for a second one, which the values of wide rows would
+/// just miss, and of tf32's narrow rows for a fourth.
 template <Precision kPrecision, int kD, int kP, Form kForm> inline constexpr int kResident =
     kPrecision == Precision::bf16&& kD > 32 && !has_gradient(kForm) ? 2
     : kD + kP > 64                                                  ? 1

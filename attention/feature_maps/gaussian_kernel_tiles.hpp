@@ -1,5 +1,6 @@
-// How kernel products are cut on the CPU, for the Gaussian kernel and for random features: C is made
-// in tiles of rows that stay in a core's cache, used by every product that needs it, and forgotten.
+// The tiling of kernel products on the CPU, for the Gaussian kernel and for random features: C is
+// made in tiles of rows that stay in a core's cache, used by every product that needs it, and
+// dropped.
 //
 // A task is a chunk of rows of one head. Sums over rows (C^T u, dw, dy) are partial per chunk and
 // added up in order, so results do not depend on the number of threads.
@@ -65,8 +66,8 @@ void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
   }
 }
 
-/// f(head, g, chunk, row, count, c) for every tile of `count` rows from `row` on; c: [kTile, L], to be
-/// filled with the tile's C.
+/// f(head, g, chunk, row, count, c) for every tile of `count` rows from `row` on; c: [kTile, L], to
+/// be filled with the tile's C.
 template <class T, class F> void each_tile(const KernelInputs& in, const F& f) {
   const auto make = [&] { return Tensor::empty({kTile, in.w.size(1)}, kDTypeOf<T>, Device::cpu); };
   each_chunk(in, make,

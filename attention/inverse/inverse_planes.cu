@@ -1,5 +1,5 @@
-// The steps of the iterative inverse and their gradient at precision bf16, in one launch each: a block
-// owns a matrix from the first step to the last (plane_steps.hpp).
+// The steps of the iterative inverse and their gradient at precision bf16, in one launch each: a
+// block owns a matrix from the first step to the last (plane_steps.hpp).
 #include <cstdint>
 
 #include "attention/inverse/inverse_planes.hpp"
@@ -15,7 +15,7 @@ using planes::Result;
 using planes::Square;
 using planes::Work;
 
-/// Of a launch; all [G, L, L] but for images and aside.
+/// The arrays of a launch; all [G, L, L] but for images and aside.
 struct Steps {
   const float *m, *start;  // forward
   float* result;           // Z
@@ -89,7 +89,7 @@ bool inverse_planes_fit(std::int64_t size) {
   return fit;
 }
 
-// The kernels' names tell which rate of products applies (train/lab/bench/roofline.cpp).
+// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
 
 void inverse_steps_by_planes(const Tensor& m, InverseTrace& trace) {
   Steps s = steps_of(m, trace);

@@ -1,6 +1,8 @@
-// The iterative inverse: its steps and their adjoint derived, its start, what is saved, the reference.
+// The iterative inverse: its steps and their adjoint derived, its start, what is saved, the
+// reference.
 //
-// The step. With X = M V and E = I - X the exact inverse is V (I + E + E^2 + …). A step takes of this
+// The step. With X = M V and E = I - X the exact inverse is V (I + E + E^2 + …). A step takes of
+// this
 //
 //   next = V (I + E + E^2 + E^3 / 4)
 //
@@ -13,15 +15,16 @@
 //
 // and I - M next = I - (I - E)(I + E + E^2 + E^3 / 4) = E^3 (3 I + E) / 4: third order.
 //
-// Its adjoint. C = A B has dA = dC B^T and dB = A^T dC; line by line from the last one, where dV and dX
-// gather what every use of V and X adds:
+// Its adjoint. C = A B has dA = dC B^T and dB = A^T dC; line by line from the last one, where dV
+// and dX gather what every use of V and X adds:
 //
 //   dP = V^T dnext / 4   dV = dnext P^T / 4                                           from (2d)
 //   dR = -X^T dP         dX = -dP R^T                                                 from (2c)
 //   dX += -7 dR + dR X^T + X^T dR                                                     from (2b)
 //   dM += dX V^T         dV += M^T dX                                                 from (2a)
 //
-// Eight products; dV is dnext of the step before. M is in every step, so that dM is a sum over steps.
+// Eight products; dV is dnext of the step before. M is in every step, so that dM is a sum over
+// steps.
 //
 // The start. V_0 = c M^T with c = 1 / sum_i M[i, j], j the largest column:                (1)
 //
@@ -100,7 +103,8 @@ Tensor column_sums_by_scope(const Tensor& m, std::int64_t scope) {
   return tensor::sum(m, 1).reshape({m.size(0) / scope, scope * m.size(1)});
 }
 
-/// dc of each scope from the shares of its matrices: [G, L] -> [G / scope]; of single ones the shares.
+/// dc of each scope from the shares of its matrices: [G, L] -> [G / scope]; of single ones the
+/// shares.
 Tensor sum_over_scope(const Tensor& dc, std::int64_t scope) {
   if (scope == 1) return dc;
   const std::int64_t scopes = dc.size(0) / scope;

@@ -1,16 +1,16 @@
-// The steps of the iterative inverse and their gradient in one launch each, as exact as fp32 (at bf16
-// where inverse_planes.cu has no room): a block, or on sm_90 a
-// pair of blocks where the device runs all pairs at once, owns a matrix from the first step to the
-// last. iterative_inverse.cpp derives the steps, iterative_inverse_steps.hpp has the same as chains of
-// library products.
+// The steps of the iterative inverse and their gradient in one launch each, as exact as fp32 (at
+// bf16 where inverse_planes.cu has no room): a block, or on sm_90 a
+// pair of blocks where the device runs all pairs at the same time, owns a matrix from the first
+// step to the last. iterative_inverse.cpp derives the steps, iterative_inverse_steps.hpp has the
+// same as chains of library products.
 //
 // Two matrices fit into a block's shared memory from sm_80 on (`first` and `second`, 140 of 163 KB
-// for 128 rows). A product's result is in registers, so it may replace its operands. Whatever else is
-// needed is read again from device memory, where a block's few matrices stay in the L2 cache:
+// for 128 rows). A product's result is in registers, so it may replace its operands. Whatever else
+// is needed is read again from device memory, where a block's few matrices stay in the L2 cache:
 //   forward    M and V, twice a step; keeps the iterates alone;
 //   backward   M, V and the gradients; X, R and P are computed again, X and R are put aside.
-// A number that only its own thread needs again goes through device memory without a barrier. The two
-// blocks of a pair each hold both matrices and form half of a product (square_product.hpp).
+// A number that only its own thread needs again goes through device memory without a barrier. The
+// two blocks of a pair each hold both matrices and form half of a product (square_product.hpp).
 #include <cstdint>
 
 #include "attention/inverse/inverse_planes.hpp"
@@ -27,7 +27,7 @@ using square::Layout;
 
 constexpr Op kNone = Op::none, kTransposed = Op::transpose;
 
-/// Of a launch; all [G, L, L] but for `later`.
+/// The arrays of a launch; all [G, L, L] but for `later`.
 struct Steps {
   const float *m, *start;
   float* later;  // [steps, G, L, L]: the iterates after the start
@@ -92,8 +92,8 @@ template <class L, class Product> __device__ void Work<L, Product>::recompute(in
   multiply<kNone, kNone>(first, second, {.scale = -1, .shift = 13, .shared = second});
 }
 
-/// inverse_step_backward's equations, in an order that two matrices in shared memory allow. What this
-/// step leaves in device memory is loaded by the next one behind the barriers of recompute().
+/// inverse_step_backward's equations, in an order that two matrices in shared memory allow. What
+/// this step leaves in device memory is loaded by the next one behind the barriers of recompute().
 template <class L, class Product> __device__ void Work<L, Product>::backward_step(int t) const {
   const bool last = t == s.steps - 1;
   const float* const x = s.aside + 2 * own;
@@ -138,7 +138,7 @@ template <class L, class Product> __global__ void __launch_bounds__(L::kThreads)
 
 template <class L> constexpr std::size_t kSharedBytes = 2 * L::kEntries * sizeof(float);
 
-/// Whether all matrices find a pair of blocks at once.
+/// Returns whether a pair of blocks a matrix fits on the device for all matrices at the same time.
 template <class L, class Product> bool in_pairs(const Steps& s, int most_blocks) {
   if (most_blocks < L::kBlocks || !cuda::has_shared(kSharedBytes<L>)) return false;
   const auto* const kernel = reinterpret_cast<const void*>(backward_kernel<L, Product>);
@@ -146,7 +146,7 @@ template <class L, class Product> bool in_pairs(const Steps& s, int most_blocks)
 }
 
 /// Calls f.operator()<Layout, Product>(): tensor cores wherever the device's products may use them,
-/// pairs of blocks wherever all of them run at once.
+/// pairs of blocks wherever all of them run at the same time.
 template <class F> void dispatch(const Steps& s, int most_blocks, const F& f) {
   const auto with = [&]<class Product>() {
     square::dispatch_size(s.size, [&]<int kSize>() {
@@ -212,7 +212,7 @@ int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size, int most_bloc
   return blocks;
 }
 
-// The kernels' names tell which rate of products applies (train/lab/bench/roofline.cpp).
+// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
 
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace, int most_blocks) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);

@@ -9,8 +9,8 @@
 // give a smooth spectral filter, and the number of steps is part of the model. The gradient is
 // therefore that of the steps, unless asked otherwise.
 //
-// Letters: G matrices (all leading axes), L rows and columns of a matrix. R and P are a step's, not
-// random features and the factor of scaled_inverse.hpp.
+// Notation: G matrices (all leading axes), L rows and columns of a matrix. R and P are a step's,
+// not random features and the factor of scaled_inverse.hpp.
 #pragma once
 
 #include <cstdint>
@@ -35,21 +35,21 @@ struct InverseConfig {
 
   /// For a call, which says whether examples are alone.
   [[nodiscard]] InverseConfig in(const Call& call) const;
-  /// How many matrices of m [B, ..., L, L] share an s: one, an example's, or all.
+  /// Returns how many matrices of m [B, ..., L, L] share an s: one, an example's, or all.
   [[nodiscard]] std::int64_t scope(const Shape& m) const;
 
   /// inverse_steps, inverse_start, inverse_backward, detach_start.
   [[nodiscard]] std::vector<Option> options();
 };
 
-/// What the default number of steps costs for an L x L matrix: four products a step, eight on the
-/// way back.
+/// Returns the cost of the default number of steps for an L x L matrix: four products a step, and
+/// eight in backward.
 [[nodiscard]] Cost inverse_cost(double size);
 
 /// X, R and P of a step (2), on whatever handle of a matrix.
 template <class Matrix> struct InverseFactors { Matrix x, r, p; };
 
-/// What the steps compute, as far as it is kept; each tensor [G, L, L].
+/// The kept results of the steps; each tensor [G, L, L].
 struct InverseTrace {
   std::vector<Tensor> iterates;  // V_0 … V_steps; with planes V_0 and V_steps alone
   std::vector<InverseFactors<Tensor>> factors;  // of each step, or empty
@@ -57,8 +57,9 @@ struct InverseTrace {
   Tensor planes;  // or M, V, X, R and P, each number as two bf16 (plane_product.hpp)
 };
 
-/// What backward reads: memory (4 steps + 2) G L^2 (by planes: three more G L^2, L rounded up to 32, 64
-/// or 128), or, where X, R and P are computed again for three products a step, (steps + 2) G L^2.
+/// The tensors that backward reads. They take (4 steps + 2) G L^2 (by planes: three more G L^2, L
+/// rounded up to 32, 64 or 128), or (steps + 2) G L^2 where X, R and P are computed again for three
+/// products a step.
 struct InverseSaved {
   InverseConfig config;
   Tensor m;  // [G, L, L]

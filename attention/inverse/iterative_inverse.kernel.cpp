@@ -75,7 +75,7 @@ template <class T> struct AddToColumns {
   }
 };
 
-/// How many matrices have one coefficient.
+/// Returns how many matrices have one coefficient.
 std::int64_t scope_of(const Tensor& c, const Tensor& matrices) {
   return matrices.size(0) / c.numel();
 }

@@ -1,5 +1,6 @@
-// What runs the iterative inverse on either device (iterative_inverse_cpu.cpp, iterative_inverse.cu,
-// iterative_inverse.kernel.cpp), and what they keep for the gradient.
+// Functions that run the iterative inverse on either device (iterative_inverse_cpu.cpp,
+// iterative_inverse.cu, iterative_inverse.kernel.cpp), and the results that they keep for the
+// gradient.
 #pragma once
 
 #include "attention/inverse/iterative_inverse.hpp"
@@ -8,17 +9,17 @@
 
 namespace skytape::attention {
 
-/// What a device keeps of the steps for their gradient.
+/// The results of the steps that a device keeps for their gradient.
 enum class InverseKept {
   factors,   // all: the steps are chains of products
   iterates,  // V alone: one launch, which computes X, R and P again on the way back
   planes  // M and all factors, as the kernel stores them: one launch, 1e-4 of the exact steps away
 };
 
-/// What the steps below keep of matrices m: [G, L, L]. On CUDA, f32 matrices with L <= 128 are worked
-/// on by one or two blocks each, in one launch forward and one backward; at precision bf16 by planes
-/// (inverse_planes.cu). Larger ones have no room in a block's shared memory, and f64 is for gradient
-/// checks: these keep all, and are chains of library products.
+/// Returns the results that the steps below keep of matrices m: [G, L, L]. On CUDA, one or two
+/// blocks work on each f32 matrix with L <= 128, in one launch forward and one backward; at
+/// precision bf16 by planes (inverse_planes.cu). Larger ones do not fit into a block's shared
+/// memory, and f64 is for gradient checks: these keep all, and are chains of library products.
 [[nodiscard]] InverseKept inverse_kept_on(Cpu, const Tensor& m);
 [[nodiscard]] InverseKept inverse_kept_on(Cuda, const Tensor& m);
 
@@ -26,8 +27,8 @@ enum class InverseKept {
 [[nodiscard]] InverseTrace empty_trace(const Tensor& start, std::int64_t steps,
                                        InverseKept kept = InverseKept::factors);
 
-/// The most blocks that work on a matrix together on CUDA: two, where the device has clusters and runs
-/// all pairs at once. Who wants to compare says 1.
+/// The most blocks that work on a matrix together on CUDA: two, where the device has clusters and
+/// runs all pairs at the same time. A caller that compares passes 1.
 constexpr int kMostInverseBlocks = 2;
 /// The blocks that each of `count` matrices of up to 128 rows has, at the device's precision.
 [[nodiscard]] int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size,
@@ -45,7 +46,8 @@ void inverse_steps_backward_on(Cpu, const Tensor& m, const InverseTrace& trace, 
 void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                Tensor& dm, Tensor& dstart, int most_blocks = kMostInverseBlocks);
 
-/// The batched way, on any device: in fp32 whatever the precision. Tests compare the others with it.
+/// The batched way, on any device: in fp32 whatever the precision. Tests compare the others with
+/// it.
 void inverse_steps_batched(const Tensor& m, InverseTrace& trace);
 void inverse_steps_backward_batched(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                     Tensor& dm, Tensor& dstart);

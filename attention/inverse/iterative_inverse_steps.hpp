@@ -1,6 +1,7 @@
-// One step of the iterative inverse and its adjoint as chains of products, written once for both ways
-// to run them: on one matrix at a time in a core's cache (CPU), or on the whole batch with library
-// products (GPU: matrices that iterative_inverse.cu does not take). iterative_inverse.cpp derives them.
+// One step of the iterative inverse and its adjoint as chains of products, written once for both
+// ways to run them: on one matrix at a time in a core's cache (CPU), or on the whole batch with
+// library products (GPU: matrices that iterative_inverse.cu does not take). iterative_inverse.cpp
+// derives them.
 //
 // `Algebra` offers gemm(op_a, a, op_b, b, c, alpha, beta): c = alpha op(a) op(b) + beta c, and
 // shifted(x, scale, shift, y): y = scale x + shift I, on its own `Matrix` handles.

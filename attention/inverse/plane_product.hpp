@@ -1,13 +1,15 @@
-// Products of small matrices on tensor cores at bf16's rate with twice its bits ("bf16x3"), CUDA only.
+// Products of small matrices on tensor cores at bf16's rate with twice its bits ("bf16x3"), CUDA
+// only.
 //
-// An entry is a sum of two bf16 numbers, x = high + low, but for 2^-18 of it. A matrix in shared memory
-// is split once, into a plane of each, and a product adds up low high + high high + high low in f32
-// accumulators. What is left out is at most 3 2^-18 of a term, 1.1e-5; f32 products have 6e-8 ("3xTF32",
-// square_product.hpp, 7e-7 at twice the time of the tensor cores, and splits operands as often as they are
-// read). Either operand may be transposed: `ldmatrix` does it. Of infinity, low is NaN.
+// An entry is a sum of two bf16 numbers, x = high + low, but for 2^-18 of it. A matrix in shared
+// memory is split once, into a plane of each, and a product adds up low high + high high + high low
+// in f32 accumulators. What is left out is at most 3 2^-18 of a term, 1.1e-5; f32 products have
+// 6e-8 ("3xTF32", square_product.hpp, 7e-7 at twice the time of the tensor cores, and splits
+// operands as often as they are read). Either operand may be transposed: `ldmatrix` does it. Of
+// infinity, low is NaN.
 //
-// A block's threads hold a result in registers, so it may replace an operand. Square matrices have kSize
-// rows and columns, others kSize rows; zeros beyond the real ones.
+// A block's threads hold a result in registers, so it may replace an operand. Square matrices have
+// kSize rows and columns, others kSize rows; zeros beyond the real ones.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -27,7 +29,8 @@ using cuda::Accumulator;
 
 __device__ __forceinline__ int warp() { return threadIdx.x / cuda::kWarp; }
 
-/// How a block's warps share a result [kSize, kSize]: two rows of them, each warp with tiles [16, 8].
+/// The split of a result [kSize, kSize] among a block's warps: two rows of them, each warp with
+/// tiles [16, 8].
 template <int kRows> struct Layout {
   static constexpr int kSize = kRows;
   static constexpr int kRowTiles = kSize / 32, kColumnTiles = kSize <= 64 ? 2 : 4;  // of a warp
@@ -82,8 +85,8 @@ struct Nothing {
 template <class S> struct Result {
   Accumulator tiles[S::kRowTiles][S::kColumnTiles];
 
-  /// += op(a) op(b). All operands must be there: sync() before. beside(i) is called once for each 16
-  /// of the inner size: what copies then, copies while tensor cores work.
+  /// += op(a) op(b). All operands must be there: sync() before. beside(i) is called once for each
+  /// 16 of the inner size: what copies then, copies while tensor cores work.
   template <Op kOpA, Op kOpB, class A, class B, class F = Nothing>
   __device__ __forceinline__ void add(const A& a, const B& b, const F& beside = {});
 
@@ -132,7 +135,7 @@ template <class S> struct Result {
   }
   /// The real entries to a matrix [rows, columns] in device memory.
   __device__ __forceinline__ void store(float* to, int rows, int columns) {
-    const bool whole = columns % 2 == 0;  // then addresses allow two at once
+    const bool whole = columns % 2 == 0;  // then addresses allow pairs
     each_two([&](int row, int column, float(&x)[2]) {
       if (row >= rows || column >= columns) return;
       float* const at = to + row * columns + column;
@@ -205,9 +208,10 @@ __device__ __forceinline__ void Result<S>::add(const A& a, const B& b, const F& 
   const auto multiply = [&](const FragmentsA& x, const FragmentsB& y) {
     for_tiles([&](int r, int c, int) { Core::mma(tiles[r][c], x[r], y[c / 2][c % 2]); });
   };
-  // Fragments are loaded a third of a turn or two ahead of their first use, into the registers of those
-  // whose last use is over. Measured on an H100, with copies beside products: the middle of 64 matrices of
-  // 128 rows forward 141 and 125 us, backward 242 and 236; two warps on a scheduler had hidden most of it.
+  // Fragments are loaded a third of a turn or two ahead of their first use, into the registers of
+  // those whose last use is over. Measured on an H100, with copies parallel to products: the middle
+  // of 64 matrices of 128 rows forward 141 and 125 us, backward 242 and 236; two warps on a
+  // scheduler had hidden most of it.
   FragmentsA a_low, a_high;
   FragmentsB b_low, b_high;
   load_b(b.high(), 0, b_high);
@@ -243,14 +247,15 @@ __device__ __forceinline__ void Result<S>::each_two(const F& f) {
   }
 }
 
-/// Waits for what the block's threads stored in shared memory or began to copy there; what they read
-/// may be overwritten.
+/// Waits for what the block's threads stored in shared memory or began to copy there; what they
+/// read may be overwritten.
 __device__ __forceinline__ void sync() {
   __pipeline_wait_prior(0);
   __syncthreads();
 }
 
-/// f(row, x) of the entries x of a matrix [rows, columns] of f32, zeros beyond it, to shared memory.
+/// f(row, x) of the entries x of a matrix [rows, columns] of f32, zeros beyond it, to shared
+/// memory.
 template <class L, class M, class F>
 __device__ __forceinline__ void load(const float* from, int rows, int columns, M& to, const F& f) {
   struct Words {
@@ -298,21 +303,22 @@ __device__ __forceinline__ void keep(const Square<L>& from, Number* image, int p
       },
       part);
 }
-/// The same beside a product of square matrices (Result::add).
+/// The same in parallel with a product of square matrices (Result::add).
 template <class L> struct Keep {
   const Square<L>& from;
   Number* image;
   __device__ void operator()(int i) const { keep<L, L::kSize / 16>(from, image, i); }
 };
 
-/// Begins to copy an image, or one of kParts parts of it, to shared memory; it is there after sync().
+/// Begins to copy an image, or one of kParts parts of it, to shared memory; it is there after
+/// sync().
 template <class L, int kParts = 1>
 __device__ __forceinline__ void begin_load(const Number* image, Square<L>& to, int part = 0) {
   for_eights<L, kParts>(
       [&](int at, int from) { __pipeline_memcpy_async(to.planes + at, image + from, 16); }, part);
   __pipeline_commit();
 }
-/// The same beside the first half of a product of square matrices (Result::add).
+/// The same in parallel with the first half of a product of square matrices (Result::add).
 template <class L> struct Load {
   const Number* image;
   Square<L>& to;

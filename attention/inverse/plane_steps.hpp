@@ -1,11 +1,11 @@
-// The steps of the iterative inverse and their gradient by products of planes (plane_product.hpp), for
-// a block that owns a matrix from the first step to the last, CUDA only. iterative_inverse.cpp derives
-// them.
+// The steps of the iterative inverse and their gradient by products of planes (plane_product.hpp),
+// for a block that owns a matrix from the first step to the last, CUDA only. iterative_inverse.cpp
+// derives them.
 //
-// Three square matrices lie in a block's shared memory: 209 KB for 128 rows, which sm_90 has. A product
-// reads two of them. Forward keeps images of M and of each step's V, X, R and P in device memory; backward
-// copies them to whichever matrix is free while a product runs, so that no product waits for memory and
-// nothing is computed again.
+// Three square matrices lie in a block's shared memory: 209 KB for 128 rows, which sm_90 has. A
+// product reads two of them. Forward keeps images of M and of each step's V, X, R and P in device
+// memory; backward copies them to whichever matrix is free while a product runs, so that no product
+// waits for memory and nothing is computed again.
 #pragma once
 
 #include "attention/inverse/plane_product.hpp"
@@ -75,8 +75,8 @@ template <class L, class Slot> __device__ __forceinline__ Result<L> Work<L, Slot
   return z;
 }
 
-/// dX to second, from dP in first and R in second: -dX = dP R^T - 7 N + N X^T + X^T N. V is on its way to
-/// first then.
+/// dX to second, from dP in first and R in second: -dX = dP R^T - 7 N + N X^T + X^T N. V is on its
+/// way to first then.
 template <class L, class Slot>
 __device__ __forceinline__ void Work<L, Slot>::x_gradient(int t, Square<L>& first,
                                                           Square<L>& second,
@@ -98,10 +98,10 @@ __device__ __forceinline__ void Work<L, Slot>::x_gradient(int t, Square<L>& firs
   dx.store(second);
 }
 
-/// From dZ in shared(0), and P of the last step being copied to shared(1), the gradients of V_0 and, as
-/// far as it comes from the steps, of M: aside, [2, kSize, kSize] in the threads' order. Returns which
-/// matrix holds M then; others are free after a barrier. inverse_step_backward's equations, with
-/// N = X^T dP = -dR.
+/// From dZ in shared(0), and P of the last step being copied to shared(1), the gradients of V_0
+/// and, as far as it comes from the steps, of M: aside, [2, kSize, kSize] in the threads' order.
+/// Returns which matrix holds M then; others are free after a barrier. inverse_step_backward's
+/// equations, with N = X^T dP = -dR.
 template <class L, class Slot>
 __device__ __forceinline__ int Work<L, Slot>::backward(float* aside) const {
   float *const dv_aside = aside, *const dm_aside = aside + kEntries;

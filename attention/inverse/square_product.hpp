@@ -2,13 +2,14 @@
 // result in registers, so it may replace an operand.
 //
 // Matrices have kSize rows and columns, zeros beyond the real ones; kSize is a power of two from 32
-// on. A block has two rows of warps; a warp owns half of the block's rows of the result and 32 of its
-// columns, in tiles [16, 8] whose entries lie with the lanes by the lane map of tensor_core.hpp.
+// on. A block has two rows of warps; a warp owns half of the block's rows of the result and 32 of
+// its columns, in tiles [16, 8] whose entries lie with the lanes by the lane map of
+// tensor_core.hpp.
 //
 // Two blocks (a cluster) may work on a matrix together. Each then forms half of a result's rows and
 // stores them in its own shared memory and the other's, so that the next product finds all of them.
 //
-// Which inner indices a lane takes in an instruction is free, as long as both operands agree: it is
+// A lane may take any inner indices in an instruction, as long as both operands agree; they are
 // k + 8 t + i here, i < 8. With rows an odd number of entries apart, the 32 lanes then read 32
 // banks of shared memory, whether they walk along rows or columns: no operand is ever transposed.
 //
@@ -35,7 +36,7 @@ namespace skytape::attention::square {
 
 using cuda::Accumulator;
 
-/// How matrices [kRows, kRows] are spread over the blocks that work on one together: each block has
+/// The split of matrices [kRows, kRows] among the blocks that work on one together: each block has
 /// all entries of the operands in its shared memory, and forms a share of the result's rows.
 template <int kRows, int kTogether> struct Layout {
   static constexpr int kSize = kRows, kBlocks = kTogether;
@@ -129,9 +130,9 @@ struct SplitProduct {
   static constexpr bool kOnTensorCores = true;
   using Core = cuda::TensorCore<Precision::tf32>;
 
-  /// x = high + low, but for a unit in x's last place. high is the nearest number with tf32's bits, low
-  /// the difference with those bits alone. Of infinity and NaN, low is NaN. As integers: the instruction
-  /// that rounds to tf32 becomes four on sm_90, and most of a product's were these.
+  /// x = high + low, but for a unit in x's last place. high is the nearest number with tf32's bits,
+  /// low the difference with those bits alone. Of infinity and NaN, low is NaN. As integers: the
+  /// instruction that rounds to tf32 becomes four on sm_90, and most of a product's were these.
   __device__ __forceinline__ static void split(float x, Core::Number& high, Core::Number& low) {
     constexpr std::uint32_t kHalf = 0x1000, kBits = 0xffffe000;
     high = (std::bit_cast<std::uint32_t>(x) + kHalf) & kBits;
@@ -198,7 +199,7 @@ struct SplitProduct {
   }
 };
 
-/// What becomes of a product: c = scale op(a) op(b) + factor `added` + `sum` + shift I.
+/// The use of a product: c = scale op(a) op(b) + factor `added` + `sum` + shift I.
 struct Into {
   float scale = 1, shift = 0;
   float* shared = nullptr;       // stored there, if anywhere; may be an operand
@@ -212,7 +213,7 @@ struct alignas(8) Pair {
   float first, second;
 };
 
-// A thread's real entries of a matrix [L, L]: added, or stored. Two at once where addresses allow.
+// A thread's real entries of a matrix [L, L]: added, or stored. In pairs where addresses allow.
 template <class L>
 __device__ __forceinline__ void add_from_memory(const float* from, int size, Own<L>& c) {
   const bool pairs = size % 2 == 0;

@@ -27,7 +27,8 @@ Tensor repeat_blocks(const Tensor& m, std::int64_t sets) {
       .reshape({b, h, sets * size, sets * size});
 }
 
-/// Whether one kernel does it all. The start of a whole batch and inverse_backward=implicit have none.
+/// Returns whether one kernel does it all. A start that depends on a whole batch and
+/// inverse_backward=implicit have none.
 bool is_fused(const MiddleConfig& config, const Tensor& w, std::int64_t columns) {
   if constexpr (kHaveCuda) {
     return w.device() == Device::cuda && precision(Device::cuda) == Precision::bf16 &&
@@ -38,7 +39,7 @@ bool is_fused(const MiddleConfig& config, const Tensor& w, std::int64_t columns)
   return false;
 }
 
-/// What the kernels fill, but for T.
+/// Allocates the tensors that the kernels fill, except T.
 void keep_memory(MiddleSaved& saved) {
   const auto made = [&](const Shape& shape, DType dtype = DType::f32) {
     return Tensor::empty(shape, dtype, Device::cuda);

@@ -29,7 +29,7 @@ using planes::sync;
 
 constexpr Op kNone = Op::none, kTransposed = Op::transpose;
 
-/// Of a launch: G = B H matrices.
+/// The arrays of a launch: G = B H matrices.
 struct Middle {
   const float *w, *p;               // [G, L, D], [G, L, J]
   float *t, *r, *c;                 // [G, L, J], [G, L], [G]
@@ -45,7 +45,7 @@ struct Middle {
   float* aside;     // [G, 2, kSize, kSize]
 };
 
-/// Numbers of a block beside its matrices.
+/// Numbers of a block, apart from its matrices.
 template <class L> struct Vectors {
   float rows[L::kWarps / 2][L::kSize], columns[2][L::kSize];  // shares of sums, by warps
   float r[L::kSize], term[L::kSize];
@@ -244,8 +244,8 @@ template <class L, int kWidth, Op kOp> __global__ void __launch_bounds__(L::kThr
   x.store((kOp == kNone ? s.t : s.dp) + block.own(s.columns), s.size, s.columns);
 }
 
-/// row_sum(dS S) + row_sum(dT T) to the vectors' terms; dZ to the first matrix. The second one is free
-/// then.
+/// row_sum(dS S) + row_sum(dT T) to the vectors' terms; dZ to the first matrix. The second one is
+/// free then.
 template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients() const {
   Vectors<L>& v = vectors();
   planes::begin_load<L>(work.v(s.steps), square(1));  // Z
@@ -269,7 +269,7 @@ template <class L, int kWidth> __device__ void Block<L, kWidth>::thin_gradients(
   dz.store(square(0));
 }
 
-/// What M^ gets through V_0 = c M^^T. dV_0 lies aside; `free` is overwritten.
+/// Computes M^'s gradient through V_0 = c M^^T. dV_0 is kept aside; `free` is overwritten.
 template <class L, int kWidth>
 __device__ void Block<L, kWidth>::start_backward(Result<L>& dm, const Square& m,
                                                  Square& free) const {
@@ -426,7 +426,7 @@ bool middle_fits(std::int64_t size, std::int64_t width) {
   return fits;
 }
 
-// The kernels' names tell which rate of products applies (train/lab/bench/roofline.cpp).
+// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
 
 void fused_inverse(MiddleSaved& saved) {
   const Middle s = middle_of(saved);

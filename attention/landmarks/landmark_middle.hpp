@@ -1,15 +1,16 @@
-// The middle of an attention matrix that landmarks rebuild, and what it multiplies (Skyformer, modified
-// Nystrom):
+// The middle of an attention matrix that landmarks rebuild, and what it multiplies (Skyformer,
+// modified Nystrom):
 //
 //   C = k(W, W)   M = (sum of C's A x A blocks) + gamma I                                       (1)
 //   T = R Z R P   with Z, nearly the inverse of R M R                    scaled_inverse.hpp     (2)
 //
-// Z needs no P, and dP, which other gradients wait for, none of dZ: so each way has two calls, and what
-// takes long can run beside what else a method does. On a GPU at bf16 each is one kernel, a block for
-// each matrix, where matrices are small enough (landmark_middle.cu). Elsewhere the middle is made of
-// kernel_matrix and scaled_inverse_times, by the call that gives T or dP.
+// Z needs no P, and dP, which other gradients wait for, none of dZ: so each way has two calls, and
+// what takes long can run in parallel with the rest of a method. On a GPU at bf16 each is one
+// kernel, a block for each matrix, where matrices are small enough (landmark_middle.cu). Elsewhere
+// the middle is made of kernel_matrix and scaled_inverse_times, by the call that gives T or dP.
 //
-// Letters: B batch, H heads, A sets of landmarks, L landmarks of a set, D their width, J columns of P.
+// Notation: B batch, H heads, A sets of landmarks, L landmarks of a set, D their width, J columns
+// of P.
 #pragma once
 
 #include "attention/feature_maps/gaussian_kernel.hpp"
@@ -17,7 +18,7 @@
 
 namespace skytape::attention {
 
-/// How the middle is made.
+/// The settings of the middle.
 struct MiddleConfig {
   Kernel kernel = Kernel::gaussian;
   double gamma = 0;
@@ -25,7 +26,7 @@ struct MiddleConfig {
   InverseConfig inverse;
 };
 
-/// What backward reads. Fused: w, p and t alone, and what the kernels keep.
+/// The tensors that backward reads. Fused: w, p and t alone, and those that the kernels keep.
 struct MiddleSaved {
   MiddleConfig config;
   std::int64_t columns = 0;    // J
@@ -53,8 +54,8 @@ struct MiddleGradients {
 /// dW.
 void end_landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt, MiddleGradients& d);
 
-// CUDA alone. Whether a block has room for matrices [size, size] and [size, width], and the kernels of the
-// calls above in their order; tensors in `saved`, dp and dw are filled in place.
+// CUDA alone. Whether a block has room for matrices [size, size] and [size, width], and the kernels
+// of the calls above in their order; tensors in `saved`, dp and dw are filled in place.
 [[nodiscard]] bool middle_fits(std::int64_t size, std::int64_t width);
 void fused_inverse(MiddleSaved& saved);
 void fused_middle(MiddleSaved& saved);

@@ -5,11 +5,12 @@
 //   Z = iterative inverse of M^                                                                 (2)
 //   S = R P   F = Z S   T = R F        P is projected first: nothing of size N x L is made      (3)
 //
-// It converges. M^ has the eigenvalues of diag(M 1)^-1 M, whose rows are positive and sum to one: at
-// most 1; and M is positive definite: above 0. V_0 = M^ / s with s, the largest column sum, at least the
-// largest eigenvalue e: those of M^ V_0 are at most e^2 / s <= 1, those of I - M^ V_0 lie in [0, 1).
+// It converges. M^ has the eigenvalues of diag(M 1)^-1 M, whose rows are positive and sum to one:
+// at most 1; and M is positive definite: above 0. V_0 = M^ / s with s, the largest column sum, at
+// least the largest eigenvalue e: those of M^ V_0 are at most e^2 / s <= 1, those of I - M^ V_0 lie
+// in [0, 1).
 //
-// Letters: B batch, H heads, L landmarks, J columns of P.
+// Notation: B batch, H heads, L landmarks, J columns of P.
 #pragma once
 
 #include "attention/inverse/iterative_inverse.hpp"
@@ -18,7 +19,7 @@
 
 namespace skytape::attention {
 
-/// What backward reads; M^ and the iterates lie in `inverse`.
+/// The tensors that backward reads; M^ and the iterates are in `inverse`.
 struct ScaledInverseSaved {
   InverseSaved inverse;
   Tensor r;     // [B, H, L, 1]

@@ -18,7 +18,7 @@ void scale_rows_on(Cpu, const Tensor& m, const Tensor& p, const Tensor& r, Tenso
 void scale_rows_on(Cuda, const Tensor& m, const Tensor& p, const Tensor& r, Tensor& scaled,
                    Tensor& s);
 
-/// What is known when the gradients of m and p are all that is left.
+/// The tensors from which the gradients of m and p, the last ones, are computed.
 struct ScaledRows {
   Tensor r;          // [G, L]
   Tensor dm_scaled;  // [G, L, L]: of M^

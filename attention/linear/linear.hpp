@@ -11,7 +11,7 @@
 // On the CPU features are made in tiles of rows that stay in a core's cache, in forward and again
 // in backward; on the GPU they are arrays that live as long as the call.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, R features, P = D + 1.
+// Notation: B batch, H heads, N queries and keys, D head width, R features, P = D + 1.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// What the CPU half (tiles that stay in cache) and the GPU half (arrays of features, library
-// products) of linear attention are given (linear_cpu.cpp, linear.cpp, linear.kernel.cpp).
+// The plan that the CPU half (tiles that stay in cache) and the GPU half (arrays of features,
+// library products) of linear attention are given (linear_cpu.cpp, linear.cpp, linear.kernel.cpp).
 //
-// Letters: G = B H heads of all examples, N queries and keys, D head width, R features, P = D + 1.
+// Notation: G = B H heads of all examples, N queries and keys, D head width, R features, P = D + 1.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What linear attention does to one row, for tiles on the CPU and for kernels alike.
+// Linear attention's operations on one row, for tiles on the CPU and for kernels alike.
 #pragma once
 
 #include <cstdint>

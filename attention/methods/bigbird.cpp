@@ -9,7 +9,7 @@
 // As the papers' code: the table of random blocks is drawn once and serves all examples and steps,
 // a block may be drawn that is listed already and then counts twice (only with random_range =
 // official: ours leaves such blocks out), and the output of padded queries is zero. Deviations: the
-// table lies in the checkpoint, each layer and head has its own, and random blocks come from the
+// table is in the checkpoint, each layer and head has its own, and random blocks come from the
 // whole sequence (random_range = official: from its beginning, as the code does at these lengths);
 // padded keys have weight zero instead of exp(-1e4 + score); N need not be a multiple of b, and
 // with fewer than five blocks attention is dense. Without any real token the output is zero.
@@ -189,7 +189,7 @@ class BigBird final : public Method {
     return p;
   }
 
-  /// How often each query counts each key: [H, N, N].
+  /// Returns how often each query counts each key: [H, N, N].
   static std::vector<double> pair_counts(const BlockPattern& p, std::int64_t heads,
                                          std::int64_t n) {
     const std::vector<double> entries = p.entries.to_vector(), row = p.row.to_vector();
@@ -226,7 +226,7 @@ Draws complete_lists(const Inputs& in) {
   return draws;
 }
 
-/// Two products for each listed block, five on the way back. Rows beside the ends list four blocks
+/// Two products for each listed block, five in backward. Rows next to the ends list four blocks
 /// and may draw Q - 4 others, the rest five and Q - 5.
 Cost cost_at(const CostSizes& s) {
   const Config config;

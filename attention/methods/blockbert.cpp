@@ -8,9 +8,9 @@
 //   memory   saved: queries, keys, values, out, one log-sum-exp per row; scores are made in tiles
 //
 // Deviations and choices:
-//   - The paper gives most heads the identity (of 12 heads 10 : 2 with m = 2, 8 : 2 : 2 with m = 3);
-//     head_counts = 10:2 says so. The default deals the shifts out in turn, which for few heads is
-//     all that can be done.
+//   - The paper gives most heads the identity (of 12 heads 10 : 2 with m = 2, 8 : 2 : 2 with m =
+//     3); head_counts = 10:2 says so. The default deals the shifts out in turn, which for few heads
+//     is all that can be done.
 //   - m need not divide N: the last block is shorter. Blocks are cut at the nominal length.
 //   - A query whose block of keys is all padding gives zero. A shifted head of a short sequence in
 //     a long batch therefore gives mostly zeros, as the paper's additive mask would give means of

@@ -21,8 +21,8 @@
 //     mask has holes, as in the code.
 //   - A padded query has measure zero and may be chosen; its output is the mean either way. A batch
 //     that is trimmed chooses the rows that the padded one would.
-//   - The code's attention dropout is never applied; here there is none. In informer_mask a sequence
-//     without real tokens gives zero output and zero gradients.
+//   - The code's attention dropout is never applied; here there is none. In informer_mask a
+//     sequence without real tokens gives zero output and zero gradients.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, S sampled keys, T chosen rows.
 #include <algorithm>
@@ -111,8 +111,8 @@ class Informer final : public Method {
   }
 
   // ---- derivation ------------------------------------------------------------------------------
-  // mu is the mask as a column that multiplies rows (informer: ones), J the chosen rows, m the number
-  // of real keys (informer: N), G = dout.
+  // mu is the mask as a column that multiplies rows (informer: ones), J the chosen rows, m the
+  // number of real keys (informer: N), G = dout.
   //   X = mu Q   Y = mu K   U = mu V                                       (1)
   //   O_J = softmax(X[J] Y^T / sqrt(D) + log mask_key) U                   (2)
   //   f = (sum of U's rows) / m                                            (3)
@@ -181,7 +181,7 @@ class Informer final : public Method {
             tensor::mask_rows(in.v, in.mask), in.mask};
   }
 
-  /// How often a key counts: [B, N].
+  /// Returns how often each key counts: [B, N].
   [[nodiscard]] Tensor key_weights(const Tensor& mask) const {
     return config_.masked ? mask : ones_like(mask, mask.shape());
   }

@@ -66,8 +66,8 @@ class Kernelized final : public Method {
   //   dQ   = m dX                                             from (1)
   // All of it happens in the tiles (tiled.cpp), forward and backward. K needs no mask of its own: a
   // padded key's column of C, and with it its gradient, is zero.
-  // Saved: q, k, v: [B, H, N, D], mask: [B, N], out: [B, H, N, D], and where dropout comes from, whose
-  // factors are made again; on a GPU a bit a pair.
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N], out: [B, H, N, D], and where dropout comes from,
+  // whose factors are made again; on a GPU a bit a pair.
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
     const double scale = squared_scale(in.q.size(3));

@@ -9,8 +9,8 @@
 //   - The papers' code never trains the projection on a GPU (it is not registered as a parameter);
 //     here it is trained, `frozen` gives that behaviour. Its start there, N(0, 0.02^2), makes the
 //     projected keys tiny; the default is the theory's N(0, 1/L).
-//   - Which matrices are shared is the paper's `none`, `headwise`, `keyvalue` or `layerwise`, or the
-//     papers' code's `official`: one per layer and head, the same for keys and values.
+//   - Which matrices are shared is the paper's `none`, `headwise`, `keyvalue` or `layerwise`, or
+//     the papers' code's `official`: one per layer and head, the same for keys and values.
 //   - The paper names pooling and convolution without details: windows of W = ceil(n / L) rows with
 //     stride W, n the nominal length; conv is depthwise with one kernel [W, D] per head, separate
 //     for keys and values.
@@ -118,7 +118,7 @@ class Linformer final : public Method {
   //   max:      the first largest row of a window gets dK'                   from (1)
   //   conv:     K'_i = sum_r U_r K_{i W + r}, U the kernel:                      from (1)
   //             dU_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = U_r dK'_i
-  // Where heads, keys and values share E, (1) can come before the projections of a model: with Y
+  // If heads, keys and values share E, (1) can come before the projections of a model: with Y
   // and y the weight and bias of the one that makes keys,
   //   K' = (E m X) Y^T + (E m 1) y^T,  V' likewise,                          (3)
   // which takes one product with E in place of two, and L projected rows in place of N.
@@ -370,7 +370,7 @@ Spec linformer_spec() {
   spec.combined_cost_at = combined_cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
   spec.memory = "(N + L) D";
-  spec.exact = {{"every row is a window of its own (L = N, no padding)",
+  spec.exact = {{"every row is a separate window (L = N, no padding)",
                  "softmax",
                  {{"projection", "mean"}, {"features", "64"}},
                  {}}};

@@ -6,9 +6,10 @@
 //   memory   saved: queries, keys, values, out, one log-sum-exp per row
 //
 // Deviations and choices:
-//   - The arena's code reshapes [N] to [b, blocks] where it means [blocks, b]: its blocks are made of
-//     tokens that stand `blocks` apart, and its mask is cut the other way. form = official has those
-//     blocks, with the right mask; the default has the consecutive ones that the text describes.
+//   - The arena's code reshapes [N] to [b, blocks] where it means [blocks, b]: its blocks are made
+//     of tokens that stand `blocks` apart, and its mask is cut the other way. form = official has
+//     those blocks, with the right mask; the default has the consecutive ones that the text
+//     describes.
 //   - The code adds a block of padding even where N is a multiple of b; here there is none, and the
 //     last block may be short.
 //   - form = sliding: each token sees the b / 2 tokens on either side of it and itself, however the
@@ -34,7 +35,7 @@ struct Config {
     return {Option::integer("block", block, 1, 1 << 20,
                             "tokens of a block; of a sliding window, half on either side"),
             Option::choice("form", form, {"block", "official", "sliding"},
-                           "what a token sees: its block, tokens that stand as many places apart "
+                           "view of a token: its block, tokens that are as many places apart "
                            "as there are blocks, or a window around it")};
   }
 };
@@ -47,7 +48,7 @@ struct Config {
 // ViewAttention (head_views.hpp), forward and backward.
 // Saved: q, k, v: [B, H, N, D], mask: [B, N]; out: [B, H, N, D], lse: [B, H, N].
 
-/// What every head sees.
+/// Returns the view that every head has.
 HeadViews views_for(const Config& config, const LayerContext& context) {
   const std::int64_t n = context.nominal_length;
   const std::int64_t block = std::min(config.block, n);

@@ -14,11 +14,13 @@
 // computed in another order of the tokens, where those of a stride stand together.
 //
 // Deviations and choices:
-//   - The paper picks global tokens by task; here they are the first ones, where a CLS token stands.
+//   - The paper picks global tokens by task; here they are the first ones, where a CLS token
+//     stands.
 //   - A bias of the global keys would change no weight, so there is none.
 //   - The arena's code puts the window's odd token on the right; here it has W / 2 tokens on either
 //     side, as the paper's. W = 512 there; the paper's windows grow with the layer.
-//   - The global projections start anew; the paper copies those of the windows from a trained model.
+//   - The global projections start anew; the paper copies those of the windows from a trained
+//     model.
 //   - A query that meets no real token gives zero. Padded global tokens are seen by nobody.
 //
 // Shapes: B batch, H heads, N tokens, D head width, E width of x, W window, g global tokens.
@@ -125,7 +127,7 @@ class Longformer final : public Method {
   //   (3)  da = du C^T / sqrt D    dC = a^T du / sqrt D
   //        dA = da^T X_g    dbias = sum of da    dX_g += da A
 
-  /// Rows of all heads at once: [H, B g, …] for the projections, [B, g H, …] beside x.
+  /// Rows of all heads together: [H, B g, …] for the projections, [B, g H, …] next to x.
   struct Globals {
     Tensor queries;         // a: [H, B g, D]
     Tensor wanted;          // u: [B, g H, E]
@@ -245,7 +247,7 @@ Spec longformer_spec() {
   Spec spec;
   spec.name = "longformer";
   spec.paper = "Longformer (Beltagy et al. 2020), sec. 3";
-  spec.idea = "a sliding window, and global tokens with projections of their own";
+  spec.idea = "a sliding window, and global tokens with separate projections";
   spec.cost = "2 (1.5 W + b) N D + 2 g N E";
   spec.cost_at = cost_at;
   spec.memory = "N E (once for all heads), N g per head";

@@ -1,7 +1,7 @@
 // Luna (Ma et al., NeurIPS 2021, sec. 3): attention through a memory of L rows. The memory first
 // reads the sequence ("pack"), then every token reads the packed memory ("unpack"): two softmax
 // attentions of which each is linear in N. What was packed is also added to the memory, and the
-// next layer goes on with it; the first layer's memory is learned.
+// next layer continues with it; the first layer's memory is learned.
 //
 //   time     forward 4 N L D multiply-adds per head, backward 10 N L D, and products of the memory
 //            with square matrices, 3 L C^2 and 6 L C^2 for all heads

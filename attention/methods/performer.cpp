@@ -14,10 +14,10 @@
 //               of a zero vector, which enter the normaliser; one maximum for the whole batch
 // In both, features are exp(...) + epsilon and the maxima are differentiated, because with epsilon
 // they change the result; detach_stabiliser = 1 holds them constant, as newer Performer code does,
-// which is not the gradient of what is computed. The factor R^(-1/2) of features cancels and is left
-// out. W is drawn once and kept in the checkpoint; with redraw = r it is drawn anew every r steps,
-// and evaluation draws its own. Padded queries are treated as any other. In the corrected form a
-// sequence without real tokens gives zero output; in the official one its values are zero.
+// which is not the gradient of what is computed. The factor R^(-1/2) of features cancels and is
+// left out. W is drawn once and kept in the checkpoint; with redraw = r it is drawn anew every r
+// steps, and evaluation draws its own. Padded queries are treated as any other. In the corrected
+// form a sequence without real tokens gives zero output; in the official one its values are zero.
 //
 // Large norms make exp(-|x|^2 / 2) vanish: features become epsilon and attention uniform.
 //
@@ -249,7 +249,7 @@ class Performer final : public Method {
     return tensor::concat({tensor::mask_rows(in.v, in.mask), ones}, 3);
   }
 
-  /// How many heads share c of (2). k: [B, H, ...]
+  /// Returns how many heads share c of (2). k: [B, H, ...]
   [[nodiscard]] std::int64_t heads_of_scope(const Shape& k, const Call& call) const {
     if (!config_.official()) return 1;
     return std::max<std::int64_t>(call.alone ? k[1] : k[0] * k[1], 1);

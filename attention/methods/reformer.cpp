@@ -210,8 +210,8 @@ class Reformer final : public Method {
     return negative_buckets(q, draws.get("rotations"), mask, factors_);
   }
 
-  /// What the reference gathers: for each head the token of each slot, and of each key of each
-  /// chunk (n for none); factor and bias of each pair's score.
+  /// The indices that the reference gathers by: for each head the token of each slot, and of each
+  /// key of each chunk (n for none); factor and bias of each pair's score.
   struct Windows {
     std::vector<std::int32_t> rows, keys;
     std::vector<double> factor, bias;

@@ -11,19 +11,21 @@
 //            of tokens are made again. While clusters form, C N scores of each head
 //
 // Deviations and choices:
-//   - The paper's text and its code differ in how centroids move. Text: mu <- decay mu + (1 - decay)
-//     sum of the members / 2; code: averages of sums over averages of counts. Both point the same way, and
-//     direction is all that routing by normalised vectors reads, so ours is the text's without the
-//     factor. In the published package for PyTorch each step's sums are first scaled to unit length.
-//   - Centroids begin in random directions. Their first step outweighs these, for a sum over a batch
-//     is long beside a unit vector; the package runs k-means on the first batch instead.
+//   - The paper's text and its code differ in how centroids move. Text: mu <- decay mu + (1 -
+//     decay) sum of the members / 2; code: averages of sums over averages of counts. Both point the
+//     same way, and direction is all that routing by normalised vectors reads, so ours is the
+//     text's without the factor. In the published package for PyTorch each step's sums are first
+//     scaled to unit length.
+//   - Centroids begin in random directions. Their first step outweighs these, for a sum over a
+//     batch is long against a unit vector; the package runs k-means on the first batch instead.
 //   - Attention itself takes queries and keys as they are, scores q.k / sqrt D, as the package; the
 //     paper's code normalises them there too. Lengths count for a fixed number in routing alone.
-//   - A mean over a query's clusters, as both codes; they add 1e-2 or 1e-5 to the number of clusters.
-//     A query in no cluster gives zero: the layer's residual is what it keeps.
+//   - A mean over a query's clusters, as both codes; they add 1e-2 or 1e-5 to the number of
+//     clusters. A query in no cluster gives zero: the layer's residual is what it keeps.
 //   - The codes add a loss that pulls tokens to their centroids (weight 1e-4); the paper has none.
 //   - Paper and codes give half the heads to local attention; here all heads route.
-//   - Padded tokens join no cluster and move no centroid. Clusters are counted by the nominal length.
+//   - Padded tokens join no cluster and move no centroid. Clusters are counted by the nominal
+//     length.
 //
 // Shapes: B batch, H heads, N tokens, n nominal tokens, D head width, C centroids, w places of a
 // cluster (at most N), P = C w slots.
@@ -182,7 +184,7 @@ class Routing final : public Method {
   }
 
   // Block attention has one mask for all heads of an example; slots hold other tokens in every
-  // head, which therefore counts as an example of its own.
+  // head, which therefore counts as a separate example.
   [[nodiscard]] static Shape slots_shape(const Tensor& q, const Clusters& of) {
     return q.shape().with(2, of.token.size(2));
   }
@@ -201,7 +203,7 @@ class Routing final : public Method {
     return p;
   }
 
-  /// How often each cluster has each real token, 0 or 1: [B, H, C, N].
+  /// Returns how often each cluster has each real token, 0 or 1: [B, H, C, N].
   [[nodiscard]] std::vector<double> members(const Tensor& x, const Tensor& mask) const {
     Tensor none;
     const Clusters of = clusters(x, mask, false, none);

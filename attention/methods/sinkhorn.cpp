@@ -1,27 +1,27 @@
-// Sparse Sinkhorn attention (Tay et al., ICML 2020): each block of b tokens attends to itself and to
-// one other block, which a learned, soft permutation of the blocks puts in its place.
+// Sparse Sinkhorn attention (Tay et al., ICML 2020): each block of b tokens attends to itself and
+// to one other block, which a learned, soft permutation of the blocks puts in its place.
 //
 // A sorting network scores for each block which block it wants; Sinkhorn normalisation makes of the
 // scores a matrix whose rows and columns sum to one, a permutation as its temperature falls. Keys
 // and values of the blocks are mixed by it, and attention is local.
 //
 //   time     forward 4 b N D + 2 (N / b) N D multiply-adds per head, backward about twice that
-//   memory   saved: keys and values beside the mixed ones, outputs, (N / b)^2 numbers for the matrix
+//   memory   saved: keys and values next to the mixed ones, outputs, (N / b)^2 numbers for the matrix
 //            and K potentials of length N / b; scores of tokens are made again, block by block
 //
 // Deviations and choices:
 //   - The paper scores a block by the sum of its embeddings; here by the mean of its keys, head by
 //     head, as the arena's code does (with a sum): W_h can take up the factor.
-//   - The arena's code mixes nothing: its einsum sums over the permutation's index by itself, so that
-//     every block gets the sum of all blocks' keys, and its blocks are tokens that stand apart (see
-//     local.cpp). It offers softmax in place of the normalisation. None of this is here.
+//   - The arena's code mixes nothing: its einsum sums over the permutation's index by itself, so
+//     that every block gets the sum of all blocks' keys, and its blocks are tokens that stand apart
+//     (see local.cpp). It offers softmax in place of the normalisation. None of this is here.
 //   - Gumbel noise is added in training only, one number for each example, head and pair of blocks;
 //     they are draws. gumbel = 0 leaves it out.
-//   - Padding: a padded token is zero in the mix. A place in the mixed block counts if any block has
-//     a real token at that place. Blocks without real tokens take no part in the permutation.
+//   - Padding: a padded token is zero in the mix. A place in the mixed block counts if any block
+//     has a real token at that place. Blocks without real tokens take no part in the permutation.
 //   - The paper's SortCut, which keeps the first sorted blocks for all, is another method.
-//   - Blocks are cut at the nominal length, and the last one is filled up. Backward goes through all
-//     steps of the normalisation.
+//   - Blocks are cut at the nominal length, and the last one is filled up. Backward goes through
+//     all steps of the normalisation.
 //
 // Shapes: B batch, H heads, N tokens, D head width, b tokens of a block, Q = ceil(n / b) blocks for
 // n nominal tokens, P = Q b, K steps of the normalisation.
@@ -70,7 +70,7 @@ BlockLists::Lists own_and_mixed(std::int64_t blocks) {
   return lists;
 }
 
-/// What the mask says of blocks and of the tokens that queries may see.
+/// The masks of blocks and of the tokens that queries may see.
 struct Presence {
   Tensor blocks;  // [B, Q]: 1 where a block has a real token
   Tensor keys;    // [B, 2 P]: real tokens, then places of mixed blocks that count
@@ -280,7 +280,7 @@ Spec sinkhorn_spec() {
   Spec spec;
   spec.name = "sinkhorn";
   spec.paper = "Sparse Sinkhorn attention (Tay et al. 2020), sec. 3";
-  spec.idea = "each block sees itself and a block that a learned sorting puts beside it";
+  spec.idea = "each block sees itself and a block that a learned sorting assigns to it";
   spec.cost = "4 b N D + 2 (N / b) N D";
   spec.cost_at = cost_at;
   spec.sequential = "O(K)";

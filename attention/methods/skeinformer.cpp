@@ -29,9 +29,9 @@
 // a pilot row that was drawn twice gets its gradient once (pilot_gradient = official counts every
 // copy, which is not the gradient), and no exponential overflows. As there, one d serves the whole
 // batch, the smallest number of tokens less one if that is below `features` (feature_limit =
-// example: each example has its own, as it has where answers are asked for). Padded queries are zero
-// vectors, except with weighted = 1, where they stay as they are. Without any real token the output is
-// zero.
+// example: each example has its own, as it has where answers are asked for). Padded queries are
+// zero vectors, except with weighted = 1, where they stay as they are. Without any real token the
+// output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, S slots (features, or N if that is less), d slots
 // in use, m real tokens, D head width.
@@ -55,7 +55,7 @@ namespace {
 enum class Columns { sampled, uniform };
 enum class Normaliser { adaptive, selected, exact };
 
-/// What distinguishes the five methods.
+/// The parts that distinguish the five methods.
 struct Parts {
   std::string name;
   Columns columns = Columns::sampled;
@@ -214,7 +214,7 @@ class Skeinformer final : public Method {
   //   (3)  by tiled.hpp
   //   (2)  dY[C] += dk' / d   dU += dv' / (m - d) in all rows, U[C] once less
   //   (1)  dQ = mu dX   dK = mu dY   dV = mu dU
-  // Which rows and columns are drawn is constant to the derivative; so are the p.
+  // The choice of rows and columns is constant to the derivative; so are the p.
 
   /// Softmax attention on sampled columns and what went into it.
   struct Sampled {

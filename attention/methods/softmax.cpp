@@ -53,8 +53,8 @@ class Softmax final : public Method {
   //   dS = P (dP - row_sum(P dP)),  row_sum(P dP) = row_sum(G O)   from (1)
   //   dQ = dS K / sqrt(D),    dK = dS^T Q / sqrt(D)               from (1)
   // All of it happens in the tiles (tiled.cpp), forward and backward.
-  // Saved: q, k, v: [B, H, N, D], mask: [B, N], out: [B, H, N, D], lse: [B, H, N], and where dropout
-  // comes from, whose factors are made again; on a GPU a bit a pair.
+  // Saved: q, k, v: [B, H, N, D], mask: [B, N], out: [B, H, N, D], lse: [B, H, N], and where
+  // dropout comes from, whose factors are made again; on a GPU a bit a pair.
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
     return tiled_attention(in, {Score::softmax, score_scale(in.q), dropout(draws, call)});

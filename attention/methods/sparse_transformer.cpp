@@ -54,7 +54,8 @@ struct Config {
 
 constexpr std::int64_t kBlock = 64;  // rows that are computed together
 
-/// What head h of a layer sees: both parts of the pattern, or the first if layer + h is even.
+/// Returns the view of head h of a layer: both parts of the pattern, or the first if layer + h is
+/// even.
 HeadView view_for(const Config& config, std::int64_t turn, std::int64_t n) {
   const std::int64_t stride = std::min(config.stride, n);
   const std::int64_t summary = std::min(config.summary, stride);

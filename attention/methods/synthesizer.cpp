@@ -15,9 +15,10 @@
 //
 // dense is softmax attention with queries [relu(W1 x + b1), 1] and keys [W2, b2]: the shared tiles
 // compute it. In the other forms all examples have the same weights before padding: these are made
-// once for the batch, multiply the values of all examples at once, and each example is divided by
-// the sum over its own real keys. So a real key whose logit lies more than 87 (in f32) below the
-// largest of its row counts nothing, even where that largest belongs to a padded position.
+// once for the batch, multiply the values of all examples in one product, and each example is
+// divided by the sum over its own real keys. So a real key whose logit lies more than 87 (in f32)
+// below the largest of its row counts nothing, even where that largest belongs to a padded
+// position.
 //
 // Deviations and choices:
 //   - There are as many logits as nominal positions; a shorter batch uses the first ones.
@@ -50,8 +51,8 @@
 namespace skytape::attention {
 namespace {
 
-/// C, the rows of a tile of weights: on a CPU as many as make 1 MiB of f32, which a cache holds, on a
-/// GPU 256 MiB, since small products would leave it idle; at least 32.
+/// C, the rows of a tile of weights: on a CPU as many as make 1 MiB of f32, which a cache holds, on
+/// a GPU 256 MiB, since small products would leave it idle; at least 32.
 std::int64_t rows_of_tile(std::int64_t n, Device device) {
   const std::int64_t numbers = std::int64_t{1} << (device == Device::cpu ? 18 : 26);
   return std::max<std::int64_t>(32, numbers / n);
@@ -355,9 +356,9 @@ template <class Logits> class Synthesizer final : public Method {
   Logits logits_;
 };
 
-/// Of the default: the table is made once for a batch, here of one example, and its weights
-/// multiply values with a column for the normaliser; backward the table again, and two products
-/// each with values and with the factors.
+/// Returns the cost of the default. The table is made once for a batch, here of one example, and
+/// its weights multiply values with a column for the normaliser. Backward makes the table again,
+/// and two products each with values and with the factors.
 Cost cost_at(const CostSizes& s) {
   const double table = s.n * s.n * static_cast<double>(Config().rank);
   const double values = s.n * s.n * (s.width + 1);

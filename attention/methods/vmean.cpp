@@ -23,8 +23,8 @@
 namespace skytape::attention {
 namespace {
 
-/// What a user can set: here nothing. A method with options has a field for each, with its default
-/// and the value used on LRA, and one line for each in options():
+/// The settings of a user; here there are none. A method with options has a field for each, with
+/// its default and the value used on LRA, and one line for each in options():
 ///   std::int64_t features = 128;  // L; LRA: 128
 ///   … return {Option::integer("features", features, 1, 4096, "landmarks")};
 struct Config {

@@ -4,8 +4,8 @@
 //
 //   T = (F + eps)^T U    S = (E + eps) T    da_i = -row_sum(dE E)_i    dc = -sum(dF F)
 //
-// and the last two are sums that the gradients' norms need anyhow. A block has a chunk of rows of one
-// head; what is summed over rows, T and dT, is a partial sum a chunk.
+// and the last two are sums that the gradients' norms need anyhow. A block has a chunk of rows of
+// one head; what is summed over rows, T and dT, is a partial sum a chunk.
 #include <cstdint>
 #include <limits>
 #include <tuple>
@@ -25,8 +25,8 @@ namespace {
 using namespace kernel_cuda;
 using cuda::TensorCore;
 
-/// Blocks that a multiprocessor holds at least in backward: left alone, the compiler takes registers for
-/// one.
+/// Blocks that a multiprocessor holds at least in backward: left alone, the compiler takes
+/// registers for one.
 template <Precision kPrecision, int kD> inline constexpr int kResident =
     kPrecision == Precision::bf16&& kD <= 32 ? 2 : 1;
 
@@ -207,7 +207,7 @@ Sizes sizes_of(const FeatureAttention& a) {
           ceil_div(n, kChunkRows),   a.q.size(1), true};
 }
 
-/// What all passes over queries have in common, or all over keys.
+/// Returns the pass over all queries or over all keys, with the values that every pass has.
 Pass pass_over(const FeatureAttention& a, const Tensor& x, bool keys) {
   Pass p{};
   p.x = x.data<float>();

@@ -1,9 +1,9 @@
-// Performer's attention (methods/performer.cpp) at tf32 and bf16 on a GPU: a pass over the keys and one
-// over the queries each way, which read q, k, v as they are and write what attention returns. Scales,
-// masks, the column of the normaliser and the ratio are made where rows are loaded and stored, epsilon
-// and the stabilisers where features are.
+// Performer's attention (methods/performer.cpp) at tf32 and bf16 on a GPU: a pass over the keys and
+// one over the queries each way, which read q, k, v as they are and write what attention returns.
+// Scales, masks, the column of the normaliser and the ratio are made where rows are loaded and
+// stored, epsilon and the stabilisers where features are.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
+// Notation: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace skytape::attention {
 
-/// What performer.cpp's (1) to (5) leave open.
+/// The choices that performer.cpp's (1) to (5) leave open.
 struct FeatureAttentionConfig {
   double scale = 1;       // s
   double epsilon = 0;     // of each feature
@@ -22,7 +22,7 @@ struct FeatureAttentionConfig {
   std::int64_t scope = 1;  // heads that share c
 };
 
-/// What the passes are given, and what forward fills for backward.
+/// The operands of the passes, and the tensors that forward fills for backward.
 struct FeatureAttention {
   FeatureAttentionConfig config;
   Tensor q, k, v;                    // [B, H, N, D]
@@ -36,7 +36,8 @@ struct FeatureAttentionGradients {
   Tensor dq, dk, dv;  // [B, H, N, D]
 };
 
-/// Whether there are passes for such calls: others have the steps of performer.cpp one by one.
+/// Returns whether there are passes for such calls: others have the steps of performer.cpp one by
+/// one.
 [[nodiscard]] bool feature_attention_fits(const Tensor& q, const Tensor& w);
 
 // CUDA alone. Each fills what it computes.

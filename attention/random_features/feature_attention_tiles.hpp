@@ -1,5 +1,6 @@
-// What Performer's passes have beyond the Gaussian kernel's tiles (gaussian_kernel_fragments.hpp): the
-// rows of a block, what they are loaded as, and the largest products of rows, which are stabilisers.
+// Additions of Performer's passes to the Gaussian kernel's tiles (gaussian_kernel_fragments.hpp):
+// the rows of a block, the form that they are loaded in, and the largest products of rows, which
+// are stabilisers.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace skytape::attention::kernel_cuda {
 
-/// What a launch reads and writes; null where it has none.
+/// The arrays that a launch reads and writes; null where it has none.
 struct Pass {
   const float *x, *w;           // q or k [G, N, D], W [R, D]
   RowFactors of_x;              // s or s mu
@@ -80,8 +81,8 @@ template <class Core, int kD, int kP> __device__ void load_keys(const Sizes& s, 
                           rows.factors(s, p.normaliser));
 }
 
-/// Rows of dS = [dout, -row_sum(dout O)] / S[:, D], zero where that is. Columns behind these stay as
-/// they are.
+/// Rows of dS = [dout, -row_sum(dout O)] / S[:, D], zero where that is. Columns behind these stay
+/// as they are.
 template <class Core, int kD, int kP>
 __device__ void load_ratio_gradient(const Sizes& s, const Pass& p, const TileRows& rows,
                                     Tile<Core, kP>& tile) {

@@ -1,8 +1,10 @@
-// Positive random features of the exponential kernel, Performer's building block: with rows w_j of W,
+// Positive random features of the exponential kernel, Performer's building block: with rows w_j of
+// W,
 //   e(x)_j = exp(w_j.x - |x|^2 / 2 - c)    so that for c = 0 the mean of e(x).e(y) / R is exp(x.y).
 // The stabiliser c keeps exponents from growing; each row has its own, or many rows share one.
 //
-// Letters: B batch, H heads, N rows, D width, R random features, P width of what features multiply.
+// Notation: B batch, H heads, N rows, D width, R random features, P width of what features
+// multiply.
 #pragma once
 
 #include <cstdint>
@@ -31,19 +33,19 @@ struct FeatureMaxima {
 void add_maxima_backward(const Tensor& w, const FeatureMaxima& maxima, const Tensor& dvalue,
                          Tensor& dx);
 
-/// What defines a matrix E of features; E itself is made in tiles where it is used.
+/// The definition of a matrix E of features; E itself is made in tiles where it is used.
 struct RandomFeatures {
   Tensor x;  // [B, H, N, D]
   Tensor w;  // [R, D]
   Tensor c;  // [B, H, N]
 };
 
-/// E y with each row's largest product as its stabiliser: y [B, H, R, P] -> [B, H, N, P]. e.c is not
-/// read: it is what `maxima` gets.
+/// E y with each row's largest product as its stabiliser: y [B, H, R, P] -> [B, H, N, P]. e.c is
+/// not read: it is what `maxima` gets.
 [[nodiscard]] Tensor stabilised_features_times(const RandomFeatures& e, const Tensor& y,
                                                FeatureMaxima& maxima);
-/// E^T u with one stabiliser, the largest product of `scope` heads (a divisor of B H), for all their
-/// rows: u [B, H, N, P] -> [B, H, R, P]. e.c is not read; `maxima` gets those of single rows.
+/// E^T u with one stabiliser, the largest product of `scope` heads (a divisor of B H), for all
+/// their rows: u [B, H, N, P] -> [B, H, R, P]. e.c is not read; `maxima` gets those of single rows.
 [[nodiscard]] Tensor stabilised_features_transposed_times(const RandomFeatures& e, const Tensor& u,
                                                           std::int64_t scope,
                                                           FeatureMaxima& maxima);

@@ -1,5 +1,5 @@
-// Products with random features on the CPU that find their stabilisers on the way: the products with
-// W are made once, in tiles that stay in a core's cache.
+// Products with random features on the CPU that find their stabilisers on the way: the products
+// with W are made once, in tiles that stay in a core's cache.
 #include <limits>
 #include <vector>
 
@@ -19,7 +19,7 @@ template <class T> class Maxima {
         position_(rows.feature.data<std::int32_t>()),
         n_(in.x.size(1)) {}
 
-  /// Of row `row` of head g, whose entries are in c: [count]. Returns the largest.
+  /// Stores and returns the largest entry of row `row` of head g, whose entries are in c: [count].
   T find(std::int64_t g, std::int64_t row, const T* c, std::int64_t count) const {
     const T largest = cpu::Team{}.max(count, [=](std::int64_t j) { return c[j]; });
     const T* const found = std::find(c, c + count, largest);

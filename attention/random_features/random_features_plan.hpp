@@ -1,6 +1,6 @@
 // The kernels behind random_features.cpp, and its products with features.
 //
-// Letters: G = B H heads of all examples, N rows, D width, R random features, P width of what
+// Notation: G = B H heads of all examples, N rows, D width, R random features, P width of what
 // features multiply, K blocks of orthogonal rows.
 #pragma once
 
@@ -32,13 +32,14 @@ void add_picked_rows_on(Cuda, const Tensor& w, const Tensor& feature, const Tens
                         Tensor& dx);
 
 /// out = E y [G, N, P] with each row's largest product as its stabiliser; in.xx without it. Fills
-/// `rows`. In tiles on the CPU (random_features_cpu.cpp); `whole`, on any device, with E as one array
-/// [G, N, R].
+/// `rows`. In tiles on the CPU (random_features_cpu.cpp); `whole`, on any device, with E as one
+/// array [G, N, R].
 void stabilised_times_tiled(const KernelInputs& in, const Tensor& y, const FeatureMaxima& rows,
                             Tensor& out);
 void stabilised_times_whole(const KernelInputs& in, const Tensor& y, const FeatureMaxima& rows,
                             Tensor& out);
-/// out = E^T u [G, R, P] with the largest product of `scope` heads as the stabiliser of all of them.
+/// out = E^T u [G, R, P] with the largest product of `scope` heads as the stabiliser of all of
+/// them.
 void stabilised_transposed_times_tiled(const KernelInputs& in, const Tensor& u, std::int64_t scope,
                                        const FeatureMaxima& rows, Tensor& out);
 void stabilised_transposed_times_whole(const KernelInputs& in, const Tensor& u, std::int64_t scope,

@@ -1,6 +1,6 @@
 // Landmarks: rows of the stacked queries and keys that stand for all of them.
 //
-// Row i < N of the stack is query i, row N + j is key j. Letters: B batch, H heads, N queries and
+// Row i < N of the stack is query i, row N + j is key j. Notation: B batch, H heads, N queries and
 // keys, A sets of landmarks (accumulation), L landmarks in a set, D head width.
 #pragma once
 
@@ -14,7 +14,8 @@
 
 namespace skytape::attention {
 
-/// How landmarks are drawn, with repetition, from the m real tokens (mask nonzero) of an example.
+/// The rule by which landmarks are drawn, with repetition, from the m real tokens (mask nonzero) of
+/// an example.
 ///   independent  first half queries, second half keys; anew for every example and head
 ///   official     the same halves, but from positions 0 … m - 1 whatever the mask says there, with
 ///                one uniform number per landmark shared by the whole batch (the paper's code)
@@ -41,8 +42,8 @@ struct LandmarkDraw {
 [[nodiscard]] Tensor gather_landmarks(const Tensor& q, const Tensor& k, const Tensor& index,
                                       const Tensor& mask = {}, double scale = 1);
 
-/// The adjoint: adds the rows of dw, a sum of one to three terms [B, H, L, D], times s mu to dq and dk
-/// [B, H, N, D], in place. Repeated indices accumulate in the order of the landmarks.
+/// The adjoint: adds the rows of dw, a sum of one to three terms [B, H, L, D], times s mu to dq and
+/// dk [B, H, N, D], in place. Repeated indices accumulate in the order of the landmarks.
 void scatter_landmarks(std::initializer_list<Tensor> dw, const Tensor& index, const Tensor& mask,
                        double scale, Tensor& dq, Tensor& dk);
 

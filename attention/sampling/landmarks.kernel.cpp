@@ -59,8 +59,8 @@ template <class T> struct DrawLandmark {
     return static_cast<std::int64_t>((word * static_cast<std::uint64_t>(limit)) >> 32);
   }
 
-  /// Position of real token `pick` of an example; 0 if it has none. Neither loop ends early: so no load
-  /// of a GPU waits for what the one before it brought.
+  /// Position of real token `pick` of an example; 0 if it has none. Neither loop ends early: so no
+  /// load of a GPU waits for what the one before it brought.
   HD std::int64_t token(std::int64_t example, std::int64_t pick) const {
     const std::int32_t* const own = counts + example * blocks;
     std::int64_t block = 0, before = 0, tokens = 0;  // the token's block, and tokens before that
@@ -83,7 +83,7 @@ template <class T> struct DrawLandmark {
   }
 };
 
-/// Which row of q or k a landmark is; nothing is read at an index outside [0, 2 N).
+/// The row of q or k that a landmark is; nothing is read at an index outside [0, 2 N).
 struct StackRow {
   bool valid, key;
   std::int64_t position;  // of N

@@ -1,4 +1,4 @@
-// What the CPU and CUDA builds of the landmark kernels are given.
+// The plan that the CPU and CUDA builds of the landmark kernels are given.
 #pragma once
 
 #include <array>
@@ -34,7 +34,7 @@ void draw_landmarks_on(Cpu, const LandmarkPlan& plan, const Tensor& mask, const 
 void draw_landmarks_on(Cuda, const LandmarkPlan& plan, const Tensor& mask, const Tensor& counts,
                        Tensor& out);
 
-/// What gathered rows are multiplied by.
+/// The factors of gathered rows.
 struct LandmarkFactors {
   Tensor mask;  // [B, N]; undefined: 1
   double scale = 1;

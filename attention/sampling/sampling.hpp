@@ -10,7 +10,8 @@
 namespace skytape::attention {
 
 /// Positions of the k largest entries of each row, largest first, the first one on ties; NaN counts
-/// as inf, so that it is chosen and seen. values: [..., n], n >= k -> i32[..., k]. With k = n this is a stable descending sort.
+/// as inf, so that it is chosen and seen. values: [..., n], n >= k -> i32[..., k]. With k = n this
+/// is a stable descending sort.
 [[nodiscard]] Tensor top_k(const Tensor& values, std::int64_t k);
 
 /// Names the random numbers of rows: number i of row r is (first_row + r) row_length + i, so a row

@@ -1,4 +1,4 @@
-// What the CPU and CUDA halves of sampling.cpp are given.
+// The plans that the CPU and CUDA halves of sampling.cpp are given.
 #pragma once
 
 #include <bit>
@@ -12,15 +12,15 @@
 
 namespace skytape::attention {
 
-/// Where the random numbers of rows come from (RowNumbers on the device).
+/// The source of the rows' random numbers (RowNumbers on the device).
 struct NumberPlan {
   std::uint64_t key = 0;
   const std::int32_t* step = nullptr;  // on the tensors' device; null: step 0
   std::int64_t first_row = 0, row_length = 0, alike = 0;
 };
 
-/// A number whose ascending order is the descending order of x, by which top_k sorts on every device:
-/// NaN counts as inf, -0 as 0.
+/// A number whose ascending order is the descending order of x, by which top_k sorts on every
+/// device: NaN counts as inf, -0 as 0.
 template <class T> HD auto descending_key(T x) {
   using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
   constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);

@@ -1,7 +1,7 @@
 // Slots of Skeinformer: which rows are pilots, which columns are sampled, and the numbers per
 // example that follow from it.
 //
-// Letters: B batch, H heads, N queries and keys, S slots, D head width. Arrays of slots have a
+// Notation: B batch, H heads, N queries and keys, S slots, D head width. Arrays of slots have a
 // fixed size; a slot that an example does not use holds -1. How many it uses is decided on the
 // device, so no shape depends on data and nothing is read back.
 #pragma once
@@ -14,7 +14,8 @@
 
 namespace skytape::attention {
 
-/// How many slots an example with m tokens uses: min(features, m - 1), at least 1 and at most m.
+/// The number of slots that an example with m tokens uses: min(features, m - 1), at least 1 and at
+/// most m.
 /// Unless per_example, m in the first place is the smallest one of the full batch (the papers'
 /// code): call.fewest_tokens or, without it, the smallest one in the mask.
 struct FeatureLimit {

@@ -71,7 +71,7 @@ template <class T> struct ColumnWeight {
     }
     const T squares = team.sum(slots, [&](std::int64_t j) {
       const T p = math::exp(T(2) * (scale * s[j] - l[j]));
-      // Where a pilot's row sum is no number, the columns that made it so are to be seen.
+      // If a pilot's row sum is NaN, the columns that made it so must stay visible.
       const bool other = l[j] != l[j] && s[j] == s[j];
       return pilot[j] < 0 || other ? T(0) : p;
     });

@@ -1,5 +1,6 @@
-// Sums of the nearest tokens on the GPU. A block has some tokens of a head: a thread finds the centroid
-// nearest to one of them, then a warp adds up those of one centroid after the other, in their order.
+// Sums of the nearest tokens on the GPU. A block has some tokens of a head: a thread finds the
+// centroid nearest to one of them, then a warp adds up those of one centroid after the other, in
+// their order.
 #include "attention/selection/clusters.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"

@@ -1,7 +1,7 @@
 // Balanced clusters of tokens, as the Routing Transformer forms them: every centroid takes as many
 // tokens, those that point most nearly its way. A token may be in several clusters, or in none.
 //
-// Letters: B batch, H heads, N tokens, D head width, C centroids of a head, w places of a cluster,
+// Notation: B batch, H heads, N tokens, D head width, C centroids of a head, w places of a cluster,
 // P = C w slots.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace skytape::attention {
 /// scaled to unit length (unit_keys of lsh.hpp), centroids: [H, C, D], mask: [B, N].
 [[nodiscard]] Tensor cluster_scores(const Tensor& x, const Tensor& centroids, const Tensor& mask);
 
-/// Slots that hold the same token are a list in the order of their clusters, so that who owns a token
-/// finds its slots.
+/// Slots that hold the same token are a list in the order of their clusters, so that who owns a
+/// token finds its slots.
 struct Clusters {
   Tensor token;  // i32[B, H, P], cluster after cluster, best first
   Tensor used;   // [B, H, P, 1]: 0 where that token is padding, else 1
@@ -32,16 +32,18 @@ struct Clusters {
 /// [H, C, D].
 [[nodiscard]] Tensor nearest_sums(const Tensor& x, const Tensor& scores, const Tensor& mask);
 
-/// Rows of the slots, [B, H, P, D], and the adjoint: sums of its slots for each token, [B, H, N, D].
+/// Rows of the slots, [B, H, P, D], and the adjoint: sums of its slots for each token,
+/// [B, H, N, D].
 [[nodiscard]] Tensor to_slots(const Tensor& x, const Clusters& clusters);
 [[nodiscard]] Tensor from_slots(const Tensor& x, const Clusters& clusters);
 /// to_slots, each row times its slot's weight.
 [[nodiscard]] Tensor to_weighted_slots(const Tensor& x, const Clusters& clusters);
 
-// The two builds of the kernels behind these. Sums of the nearest tokens are a pair of twins: on the CPU
-// they are rows added at an index, on the GPU a kernel of their own.
+// The two builds of the kernels behind these. Sums of the nearest tokens are a backend pair: on the
+// CPU they are rows added at an index, on the GPU a kernel of their own.
 
-/// Rows scaled to unit length, however short: centroids [H, C, D] -> [B, H, C, D], for all examples alike.
+/// Rows scaled to unit length, however short: centroids [H, C, D] -> [B, H, C, D], for all examples
+/// alike.
 void unit_centroids_on(Cpu, const Tensor& centroids, Tensor& directions);
 void unit_centroids_on(Cuda, const Tensor& centroids, Tensor& directions);
 

@@ -1,4 +1,5 @@
-// Kernels of balanced clusters: directions of centroids, lists of slots, rows between tokens and slots.
+// Kernels of balanced clusters: directions of centroids, lists of slots, rows between tokens and
+// slots.
 #include <algorithm>
 
 #include "attention/selection/clusters.hpp"
@@ -37,7 +38,8 @@ template <class T> struct LinkSlots {
     const std::int32_t* const held = token + head * slots;
     std::int32_t *const begin = first + head * tokens, *const after = next + head * slots;
     team.each(tokens, [=](std::int64_t i) { begin[i] = -1; });
-    // From the last cluster to the first: each goes before its token's list. No token is in it twice.
+    // From the last cluster to the first: each goes before its token's list. No token is in it
+    // twice.
     for (std::int64_t at = slots - window; at >= 0; at -= window) {
       team.each(window, [=](std::int64_t i) {
         const std::int32_t slot = static_cast<std::int32_t>(at + i), own = held[slot];

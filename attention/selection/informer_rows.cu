@@ -1,6 +1,6 @@
-// Informer's measure on the GPU. The keys of a head pass through shared memory, part by part, as each
-// of them is sampled by many queries. A warp looks for those of the part in the list of one query; a
-// lane forms the product with one of them.
+// Informer's measure on the GPU. The keys of a head pass through shared memory, part by part, as
+// each of them is sampled by many queries. A warp looks for those of the part in the list of one
+// query; a lane forms the product with one of them.
 #include <algorithm>
 #include <limits>
 
@@ -28,7 +28,7 @@ template <class T> struct Sample {
   int part, stride;     // keys of a part; fours of a row in shared memory, a multiple of kFours
 };
 
-/// A warp's query in shared memory. Lanes take the fours of 32 columns in orders of their own: with
+/// A warp's query in shared memory. Lanes take the fours of 32 columns in separate orders: with
 /// different keys they then read different banks. kOnce: there are no more columns, which stay in
 /// registers.
 template <class T, bool kOnce> struct Query {
@@ -76,8 +76,8 @@ template <class T> struct Scores {
   }
 };
 
-/// The query's scores with those keys of its list [S] that are among keys [count, stride], which are
-/// the rows from `begin` on. They wait in a queue until each lane gets one.
+/// The query's scores with those keys of its list [S] that are among keys [count, stride], which
+/// are the rows from `begin` on. They wait in a queue until each lane gets one.
 template <class T, bool kOnce>
 __device__ Scores<T> scores_in_part(Query<T, kOnce>& query, const std::int32_t* list, int samples,
                                     const cuda::Four<T>* keys, int begin, int count, int* queue) {

@@ -1,7 +1,7 @@
-// Which queries Informer computes in full: the measure of how far a query is from attending to all
-// keys alike, and the bookkeeping of the rows chosen by it.
+// The choice of the queries that Informer computes in full: the measure of how far a query is from
+// attending to all keys alike, and the bookkeeping of the rows chosen by it.
 //
-// Letters: B batch, H heads, N queries and keys, D head width, S sampled keys per query, A sets of
+// Notation: B batch, H heads, N queries and keys, D head width, S sampled keys per query, A sets of
 // them, T slots for chosen rows. Arrays of slots have a fixed size; a slot that is not used holds
 // -1.
 #pragma once
@@ -35,7 +35,7 @@ struct ChosenRows {
 /// rows: i32[B, H, T], each row of [0, N) at most once, or -1; `like` [B, H, N, D] gives the rest.
 [[nodiscard]] ChosenRows chosen_rows(const Tensor& rows, const Tensor& like);
 
-// The two builds of the kernels behind these. The measure is a pair of twins: on the CPU one product
+// The two builds of the kernels behind these. The measure is a backend pair: on the CPU one product
 // after the other, each vectorised, on the GPU one thread per product.
 
 void sampled_keys_on(Cpu, const Tensor& u, const Tensor& counts, Tensor& keys);

@@ -1,6 +1,6 @@
 // Locality-sensitive hashing as Reformer uses it: buckets, sorting by bucket, and combining rounds.
 //
-// Letters: B batch, H heads, N tokens, D head width, R rounds of hashing, P slots of all rounds, W
+// Notation: B batch, H heads, N tokens, D head width, R rounds of hashing, P slots of all rounds, W
 // half the buckets of a round (with two factors, half their sum).
 #pragma once
 

@@ -103,7 +103,7 @@ template <class T> struct Rounds {
   std::int64_t rounds, length, slots, width;
 };
 
-/// Where the rounds of one token lie in `out`, and their weights: softmax of log-sum-exps.
+/// The rows of `out` of one token's rounds, and their weights: softmax of log-sum-exps.
 template <class T> struct TokenRounds {
   std::int64_t at[kMaxRounds];  // rows of `out`
   T weight[kMaxRounds];

@@ -1,7 +1,7 @@
 // Operations along the sequence that Nystromformer needs: means of consecutive rows, and the
 // depthwise convolution of the values.
 //
-// Letters: B batch, H heads, N positions, D head width, L segments, W window of the convolution
+// Notation: B batch, H heads, N positions, D head width, L segments, W window of the convolution
 // (odd).
 #pragma once
 
@@ -16,9 +16,9 @@ struct SegmentMeans {
   Tensor means;  // of these rows: [B, H, L, D]
 };
 /// Rows times scale and their position's mask, [B, N], and means over L consecutive segments of the
-/// `nominal` positions. Segment j holds positions floor(j nominal / L) to floor((j + 1) nominal / L) - 1;
-/// positions from N on count as zero rows, so trimming a padded (zero) tail changes nothing.
-/// L <= nominal.
+/// `nominal` positions. Segment j holds positions floor(j nominal / L) to floor((j + 1) nominal /
+/// L) - 1; positions from N on count as zero rows, so trimming a padded (zero) tail changes
+/// nothing. L <= nominal.
 [[nodiscard]] SegmentMeans segment_means(const Tensor& x, const Tensor& mask, double scale,
                                          std::int64_t segments, std::int64_t nominal);
 

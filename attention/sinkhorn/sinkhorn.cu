@@ -1,5 +1,5 @@
-// Sinkhorn normalisation on the GPU: a block takes a matrix through all steps, a warp a row or a column
-// at a time. Columns are read as rows of a transposed copy.
+// Sinkhorn normalisation on the GPU: a block takes a matrix through all steps, a warp a row or a
+// column at a time. Columns are read as rows of a transposed copy.
 #include <algorithm>
 
 #include "attention/sinkhorn/sinkhorn.hpp"

@@ -5,7 +5,7 @@
 //   a_i = log sum_j exp(S_ij - c_j)      c_j = log sum_i exp(S_ij - a_i)      c = 0 at the start
 // Only the potentials are kept for backward, which makes the matrices of the steps again.
 //
-// Letters: B batch, H heads, Q rows and columns, K steps.
+// Notation: B batch, H heads, Q rows and columns, K steps.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ void sinkhorn_scores_on(Cpu, const Tensor& s, const Tensor& noise, const Tensor&
 void sinkhorn_scores_on(Cuda, const Tensor& s, const Tensor& noise, const Tensor& present,
                         double temperature, Tensor& scores);
 
-/// A pair of twins: on the CPU a pass over all matrices after the other, on the GPU a block takes a
+/// A backend pair: on the CPU a pass over all matrices after the other, on the GPU a block takes a
 /// matrix through all of them. result: memory for R, a and c.
 void sinkhorn_on(Cpu, const Tensor& scores, SinkhornForward& result);
 void sinkhorn_on(Cuda, const Tensor& scores, SinkhornForward& result);

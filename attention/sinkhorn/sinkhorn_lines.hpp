@@ -1,4 +1,4 @@
-// What Sinkhorn normalisation does with a row of a matrix, or of its transpose, on either device.
+// Sinkhorn normalisation's operations on a row of a matrix, or of its transpose, on either device.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
 // Dropout of one head's weights as the kernels of tiled attention decide it, CUDA only.
 //
-// Decisions are bits, 1 keeps. Those about a query and a chunk of 128 keys fill four words: bit c of
-// byte 2 n + e of word t is about key 16 c + 8 n + 2 t + e of the chunk. One counter decides about a
-// byte, and a word holds what a lane of a tensor core's product has of a query: columns 2t and 2t + 1
-// of eights of keys.
+// Decisions are bits, 1 keeps. Those about a query and a chunk of 128 keys fill four words: bit c
+// of byte 2 n + e of word t is about key 16 c + 8 n + 2 t + e of the chunk. One counter decides
+// about a byte, and a word holds what a lane of a tensor core's product has of a query: columns 2t
+// and 2t + 1 of eights of keys.
 //
 // Drawing a bit takes about ten instructions, so that forward keeps them and backward reads them,
-// where that is no more memory than q, k, v and out (kept_decisions in tiled.cpp); elsewhere backward draws
-// them again. The bits are the same.
+// where that is no more memory than q, k, v and out (kept_decisions in tiled.cpp); elsewhere
+// backward draws them again. The bits are the same.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +26,8 @@ static_assert(kKeysOfCounter == 8);
 
 template <class T> class HeadDropout {
  public:
-  /// in.keep: decisions as given, null: drawn. in.kept: decisions in memory, null: they are not kept.
-  /// bh: the head's number, b H + h.
+  /// in.keep: decisions as given, null: drawn. in.kept: decisions in memory, null: they are not
+  /// kept. bh: the head's number, b H + h.
   __device__ HeadDropout(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh)
       : plan_(plan),
         given_(in.keep == nullptr ? nullptr : in.keep + bh * plan.queries * plan.keys),
@@ -38,11 +38,11 @@ template <class T> class HeadDropout {
 
   [[nodiscard]] __device__ bool drops() const { return given_ != nullptr || plan_.threshold != 0; }
   [[nodiscard]] __device__ bool stores_decisions() const { return kept_ != nullptr; }
-  /// Of kept weights.
+  /// Returns the factor of kept weights.
   [[nodiscard]] __device__ T scale() const { return static_cast<T>(plan_.keep_scale); }
 
-  /// Forward: decides about query i and the keys j, j + 16, … j + 112, a bit each, from bit 0 on. j:
-  /// first of a chunk plus 0 to 15.
+  /// Forward: decides about query i and the keys j, j + 16, … j + 112, a bit each, from bit 0 on.
+  /// j: first of a chunk plus 0 to 15.
   [[nodiscard]] __device__ unsigned decide(int i, int j) const {
     const unsigned bits = byte(i, j);
     if (stores_decisions()) *byte_in_memory(i, j) = static_cast<std::uint8_t>(bits);
@@ -97,11 +97,12 @@ template <class T> class HeadDropout {
     }
     return bits;
   }
-  /// Of a row: rows are whole chunks apart.
+  /// Returns the counters of a row: rows are whole chunks apart.
   [[nodiscard]] __device__ std::uint32_t counters() const {
     return static_cast<std::uint32_t>(plan_.row_stride) / kKeysOfCounter;
   }
-  /// Of query i and key j, first of a chunk plus 0 to 15: these are the counter's last four bits.
+  /// Returns the counter of query i and key j, first of a chunk plus 0 to 15: these are the
+  /// counter's last four bits.
   [[nodiscard]] __device__ std::uint64_t counter(int i, int j) const {
     const auto row = static_cast<std::uint32_t>(i), column = static_cast<std::uint32_t>(j);
     return first_counter_ + std::uint64_t{row} * counters() +

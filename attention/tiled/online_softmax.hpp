@@ -17,9 +17,10 @@ template <class T> struct OnlineSoftmax {
   T sum = 0;
 
   /// The online softmax update (Milakov and Gimelshein 2018): turns scores into weights relative to
-  /// `largest`, the maximum of them and of those before; returns what earlier sums must be multiplied
-  /// by. `round`: weights and their sum are of bf16, as the product with v has them: rows of v that
-  /// are alike then come out as they are, and what their gradients cancel does cancel.
+  /// `largest`, the maximum of them and of those before; returns what earlier sums must be
+  /// multiplied by. `round`: weights and their sum are of bf16, as the product with v has them:
+  /// rows of v that are alike then come out as they are, and what their gradients cancel does
+  /// cancel.
   T update(T* score, std::int64_t cols, T largest, bool round = false) {
     if (largest == -std::numeric_limits<T>::infinity()) return without_maximum(score, cols);
     T total = 0;
@@ -46,7 +47,8 @@ template <class T> struct OnlineSoftmax {
   [[nodiscard]] T inverse() const { return sum > 0 ? 1 / sum : T(0); }
 
  private:
-  /// Of padding so far: no weights. Scores that are no numbers have no maximum either, and stay.
+  /// Handles a row that has had only padding: it has no weights. NaN scores have no maximum either,
+  /// and stay.
   T without_maximum(T* score, std::int64_t cols) {
     const bool numbers = std::none_of(score, score + cols, [](T s) { return s != s; });
     if (numbers) {

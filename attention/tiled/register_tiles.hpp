@@ -1,17 +1,18 @@
-// What attention kernels in true f32 or f64 are made of, CUDA only: tiled.cu walks all keys,
-// blocks/block_attention.cu walks lists of blocks. Tiles of either side and weights lie in shared
+// Building blocks of attention kernels in true f32 or f64, CUDA only: tiled.cu walks all keys,
+// blocks/block_attention.cu walks lists of blocks. Tiles of either side and weights are in shared
 // memory, sums in registers.
 //
-// A block owns kBlockM rows of one side (queries, or keys for their gradient) and walks the other side in
-// tiles of kBlockN rows; k of a product is the head's width, in one piece. Its threads make two kinds of
-// products, of four neighbouring numbers a load from shared memory:
+// A block owns kBlockM rows of one side (queries, or keys for their gradient) and walks the other
+// side in tiles of kBlockN rows; k of a product is the head's width, in one piece. Its threads make
+// two kinds of products, of four neighbouring numbers a load from shared memory:
 //   scores          thread (ty, tx) of a kThreadsM x kThreadsN grid has kThreadM own rows,
 //                   ty + kThreadsM r, and kThreadN walked rows, tx + kThreadsN c;
 //   weighted sums   thread (team, group) has own rows team + kTeams r and four channels.
-// What counts without tensor cores is how many multiply-adds of scores a load serves: with 8 own
-// rows and 4 walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256. Neighbouring lanes
-// read the same walked row, or the same channels: a load of 16 bytes a lane goes by half warps, which
-// take one cycle each where lanes 2 l and 2 l + 1, or l and l ^ 2, ask for the same, otherwise two.
+// Without tensor cores, speed depends on how many multiply-adds of scores a load serves: with 8 own
+// rows and 4 walked ones, in f32, 12 loads serve 128; with 8 and 8, 16 serve 256. Neighbouring
+// lanes read the same walked row, or the same channels: a load of 16 bytes a lane goes by half
+// warps, which take one cycle each where lanes 2 l and 2 l + 1, or l and l ^ 2, ask for the same,
+// otherwise two.
 #pragma once
 
 #include <cstdint>
@@ -29,9 +30,9 @@ using cuda::Four;
 
 inline constexpr int kThreadsN = 16;  // threads along a tile's walked side
 
-/// Sizes of tiles for head widths up to kHeadWidth, whose own side has kThreadsOfM threads of a block's
-/// grid. kLong: a pass with one product of scores, not two, has the registers for twice as many walked
-/// rows.
+/// Sizes of tiles for head widths up to kHeadWidth, whose own side has kThreadsOfM threads of a
+/// block's grid. kLong: a pass with one product of scores, not two, has the registers for twice as
+/// many walked rows.
 template <class T, int kHeadWidth, int kThreadsOfM, bool kLong> struct Tiling {
   static constexpr bool kNarrow = sizeof(T) == 4 && kHeadWidth <= 64;
   static constexpr bool kSmall = sizeof(T) == 8 && kHeadWidth > 64;
@@ -146,8 +147,9 @@ template <class S, class T> struct WeightedSums {
   }
 };
 
-/// Sums of own rows, by walked row, where weights lie as [own, walked]: four walked rows and four channels
-/// a thread. Threads that are left take a part of the own rows each, so that parts are added up after.
+/// Sums of own rows, by walked row, where weights lie as [own, walked]: four walked rows and four
+/// channels a thread. Threads that are left take a part of the own rows each, so that parts are
+/// added up after.
 template <class S, class T> struct WalkedSums {
   static constexpr int kTeams = S::kBlockN / 4;
   static constexpr int kParts = S::kThreads / (kTeams * S::kGroups);
@@ -186,7 +188,8 @@ template <class S, class T> struct WalkedSums {
       four.store(parts[part()] + (4 * team() + r) * S::kStride + channel());
     }
   }
-  /// rows(walked row) = factor times the sums of all parts, plus what it was if there was an earlier tile.
+  /// rows(walked row) = factor times the sums of all parts, plus what it was if there was an
+  /// earlier tile.
   template <class Rows> __device__ static void add_up(const Parts& parts, T factor, bool earlier,
                                                       const Rows& rows, std::int64_t width) {
 #pragma unroll 2
@@ -213,8 +216,8 @@ template <class T> __device__ T row_max(T x) {
 }
 template <class T> __device__ T row_sum(T x) { return cuda::warp_reduce_up<2, cuda::kWarp>(x); }
 
-/// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and this
-/// thread's part of its sum; returns what earlier sums must be multiplied by.
+/// Makes relative weights of one row of scores, base 2, and moves the row's running maximum and
+/// this thread's part of its sum; returns what earlier sums must be multiplied by.
 template <class T, int kRun> __device__ T softmax_row(T (&score)[kRun], T& maximum, T& sum) {
   T largest = maximum;
 #pragma unroll
@@ -250,8 +253,8 @@ template <class S, class T> struct SoftmaxRows {
     maximum[r] = minus_infinity<T>();
     sum[r] = 0;
   }
-  /// factor[own row] becomes what makes sums of relative weights means, *lse(own row) the log of the
-  /// row's sum (null: nobody asks); for all threads of a block.
+  /// factor[own row] becomes what makes sums of relative weights means, *lse(own row) the log of
+  /// the row's sum (null: nobody asks); for all threads of a block.
   template <class Lse>
   __device__ void finish(const ThreadTile& at, T* factor, const Lse& lse) const {
     __syncthreads();

@@ -1,12 +1,14 @@
-// What attention kernels on tensor cores are made of, CUDA only: tiled_tensor_core.cu walks all keys,
-// blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2", 2023).
+// Building blocks of attention kernels on tensor cores, CUDA only: tiled_tensor_core.cu walks all
+// keys, blocks/block_attention_tensor_core.cu walks lists of blocks (Dao, "FlashAttention-2",
+// 2023).
 //
-// A warp owns kTall times 16 rows, whose fragments stay in registers, rounded to tf32 or bf16; the block
-// loops over tiles of kBlockN rows of the other operand in shared memory, and what a warp reads of them
-// serves all of its rows. M, N and K are here a product's, of a tile: own rows, walked rows, the head's
-// width; not the N queries and M keys of tiled.hpp. Weights go from the score product to the value
-// product within a lane's registers (tensor_core.hpp). Exponentials, sums and row statistics stay f32.
-// Scores carry a factor log2(e), so that an exponential is one instruction.
+// A warp owns kTall times 16 rows, whose fragments stay in registers, rounded to tf32 or bf16; the
+// block loops over tiles of kBlockN rows of the other operand in shared memory, and what a warp
+// reads of them serves all of its rows. M, N and K are here a product's, of a tile: own rows,
+// walked rows, the head's width; not the N queries and M keys of tiled.hpp. Weights go from the
+// score product to the value product within a lane's registers (tensor_core.hpp). Exponentials,
+// sums and row statistics stay f32. Scores include a factor log2(e), so that an exponential is one
+// instruction.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -31,7 +33,7 @@ using cuda::WarpRows;
 using cuda::ptx::exp2;
 
 inline constexpr int kBlockM = 64, kBlockN = 64;  // own rows of one fragment a warp; walked rows
-inline constexpr int kSpan = 32;  // walked rows whose scores are in registers at once
+inline constexpr int kSpan = 32;  // walked rows whose scores are in registers together
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;
 inline constexpr int kWarpM = kBlockM / kWarps;  // own rows of a warp
@@ -39,8 +41,8 @@ inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
 static_assert(kWarpM == cuda::kMmaM);
 
-/// Products of one precision and head widths up to kWidth, of kTall fragments of own rows. `Rows` gives
-/// the address of an own row of the result, or null: nothing to store.
+/// Products of one precision and head widths up to kWidth, of kTall fragments of own rows. `Rows`
+/// gives the address of an own row of the result, or null: nothing to store.
 template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Products {
   static constexpr int kWidth = kHeadWidth, kTall = kFragments;
   using Core = TensorCore<kPrecision>;
@@ -56,7 +58,7 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
   using Own = FragmentA[kTall][kSteps];
   using Total = Accumulator[kTall][kOuts];
 
-  /// Where a lane is in a fragment of its warp.
+  /// Returns the place of a lane in a fragment of its warp.
   __device__ static WarpRows rows(int fragment) { return WarpRows(fragment, kTall); }
 
   /// This warp's rows of a rounded array [.., kWidth] as fragments A; `first`: the block's first.
@@ -109,8 +111,9 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
     }
   }
 
-  /// total += weights (own rows by 16 of the tile, from `first` on) times rows of the tile: the rows of
-  /// B are rows of the tile, as of V in W V; a lane needs columns, so they are read transposed.
+  /// total += weights (own rows by 16 of the tile, from `first` on) times rows of the tile: the
+  /// rows of B are rows of the tile, as of V in W V; a lane needs columns, so they are read
+  /// transposed.
   __device__ static void add_weighted(const FragmentA (&weights)[kTall], const Tile& tile,
                                       int first, Total& total) {
 #pragma unroll
@@ -232,7 +235,7 @@ template <class P> class RunningSoftmax {
       return;
     }
   }
-  /// Of a row's sum: 0 where nothing counts.
+  /// Returns 1 / sum of a row, or 0 where nothing counts.
   [[nodiscard]] __device__ float inverse(int f, int half) const {
     const float sum = sum_[f][half];
     return sum > 0 ? 1 / sum : 0.0f;
@@ -245,8 +248,8 @@ template <class P> class RunningSoftmax {
  private:
   static constexpr float kLargest = 0x1p60f, kLowest = -std::numeric_limits<float>::max();
 
-  /// sum = sum_ + weights as products have them, rounded: rows of v that are alike come out as they are.
-  /// A product with ones costs less than additions, and gives all lanes of a row its sum.
+  /// sum = sum_ + weights as products have them, rounded: rows of v that are alike come out as they
+  /// are. A product with ones costs less than additions, and gives all lanes of a row its sum.
   template <int kSlices> __device__ void add(const typename P::FragmentA (&rounded)[kSlices][kTall],
                                              float (&sum)[kTall][2]) const {
     const auto one = P::Core::rounded(1);
@@ -290,8 +293,8 @@ template <class P> class RunningSoftmax {
   float reference_[kTall][2], sum_[kTall][2] = {};
 };
 
-/// Calls f.operator()<precision, kWidth>() for the device's precision, tf32 or bf16, and the smallest
-/// compiled width that holds the head.
+/// Calls f.operator()<precision, kWidth>() for the device's precision, tf32 or bf16, and the
+/// smallest compiled width that holds the head.
 template <class F> void dispatch(std::int64_t width, const F& f) {
   const auto by_width = [&]<Precision kPrecision>() {
     if (width <= 32) {

@@ -1,8 +1,9 @@
-// What the kernels of tiled attention on tensor cores read, CUDA only: rows rounded to the products'
-// numbers once, by a kernel of its own, instead of by every block that walks over them; heads padded
-// to whole chunks and rows to a compiled width, so that a tile is one run of memory that is copied
-// to shared memory (cp.async) without a question. Padding has weight zero. The same kernel makes the
-// terms of scores and delta, (1) and (3), from the rows while it has them, as what products start from.
+// The operands that the kernels of tiled attention on tensor cores read, CUDA only. A separate
+// kernel rounds rows to the products' number type once, instead of every block that walks over
+// them. It pads heads to whole chunks and rows to a compiled width, so that a tile is one run of
+// memory that is copied to shared memory (cp.async) without a test. Padding has weight zero. The
+// same kernel makes the terms of scores and delta, (1) and (3), from the rows while it has them, as
+// the products' initial values.
 //
 // Kernels divide terms by the scale and take the largest product for the largest score: theirs is
 // positive, |scale|, or 1 for 0. The call's sign, 1, -1 or 0, is in q's operand.
@@ -73,8 +74,8 @@ __device__ float row_dot(const cuda::Four<float>& a, const cuda::Four<float>& b)
   return cuda::warp_reduce<kLanes>(sum);
 }
 
-/// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys. Eight blocks
-/// fill a multiprocessor.
+/// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys. Eight
+/// blocks fill a multiprocessor.
 template <Precision kPrecision, int kWidth>
 __global__ void __launch_bounds__(cuda::kBlockThreads, 8)
     operands_kernel(TiledPlan plan, Arrays<float> in,

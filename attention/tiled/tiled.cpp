@@ -87,9 +87,10 @@ TiledPlan plan_for(const char* op, const Tensor& q, const Tensor& k, const Tiled
   return plan;
 }
 
-/// Where forward keeps dropout's decisions for backward: on a GPU, as long as their bits, N M a head,
-/// take no more memory than q, k, v and out, so that memory stays linear in the length. Heads 32 wide
-/// in f32 keep them up to N = M = 4096. Undefined elsewhere: there backward draws them again.
+/// Returns the tensor in which forward keeps dropout's decisions for backward. A GPU keeps them as
+/// long as their bits, N M a head, take no more memory than q, k, v and out, so that memory stays
+/// linear in the length: heads 32 wide in f32 keep them up to N = M = 4096. Elsewhere the tensor is
+/// undefined, and backward draws the decisions again.
 Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
   const std::int64_t bits_of_rows =
       8 * size_of(q.dtype()) * plan.width * (2 * plan.queries + 2 * plan.keys);
@@ -102,7 +103,8 @@ Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
                        DType::i32, Device::cuda);
 }
 
-/// Rows as their scores are computed from them: beside the tensor cores a GPU multiplies in f32 always.
+/// Rows as their scores are computed from them: outside tensor cores a GPU always multiplies in
+/// f32.
 Tensor as_scored(const Tensor& x) {
   return x.device() == Device::cpu ? tensor::as_multiplied(x) : x;
 }
@@ -137,8 +139,9 @@ Tensor scale_rows(const Tensor& x, const Tensor& factor) {
   return tensor::multiply(x, factor.reshape(factor.shape().append(1)));
 }
 
-/// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x rounded as
-/// in the products that compute dL/dw. Beside the tensor cores a GPU computes in true f32.
+/// Rows of x times rows of y, [B, H, N]: G_i.O_i, D of FlashAttention-2, or v_j.dv_j, with x
+/// rounded as in the products that compute dL/dw. Beside the tensor cores a GPU computes in true
+/// f32.
 Tensor dots_as_multiplied(const Tensor& x, const Tensor& y) {
   const bool exact = x.device() == Device::cuda;
   return exact ? tensor::row_dot(x, y) : tensor::multiplied_row_dot(x, y);

@@ -73,8 +73,8 @@ __device__ void arrive() {
   __syncthreads();
 }
 
-/// Dropout decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r, its
-/// bit b of key 16 b + tx of the chunk. One counter decides about a byte.
+/// Dropout decisions about own queries and a chunk of walked keys: byte r is of own row ty + 16 r,
+/// its bit b of key 16 b + tx of the chunk. One counter decides about a byte.
 template <class S> struct KeptKeys {
   std::uint64_t bits = 0;
 
@@ -100,13 +100,14 @@ __device__ bool keeps(std::uint64_t bits, int byte, int bit) {
   return (bits >> (8 * byte + bit) & 1u) != 0;
 }
 
-/// What a key adds to its scores, base 2; beyond the keys weights vanish by it.
+/// Returns the term that a key adds to its scores, base 2; beyond the keys it is -inf, so weights
+/// vanish.
 template <class T>
 __device__ T column_of(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh, int j) {
   return j < plan.keys ? kLog2E<T> * in.column[bh * plan.keys + j] : minus_infinity<T>();
 }
-/// What backward adds to the scores of query i, base 2: of a row without a real key nothing, as every
-/// weight vanishes by its column term; beyond the queries weights vanish by this.
+/// Returns the term that backward adds to the scores of query i, base 2: 0 for a row without a real
+/// key, as every weight vanishes by its column term; beyond the queries -inf, so weights vanish.
 template <class T>
 __device__ T shift_of(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh, int i) {
   if (i >= plan.queries) return minus_infinity<T>();
@@ -115,7 +116,8 @@ __device__ T shift_of(const TiledPlan& plan, const Arrays<T>& in, std::int64_t b
   return row == minus_infinity<T>() ? T(0) : -row;
 }
 
-/// Begins to copy kRows keys from j0 on, and their values; their column terms are there after arrive(), too.
+/// Begins to copy kRows keys from j0 on, and their values; their column terms are there after
+/// arrive(), too.
 template <class S, int kRows, class T>
 __device__ void begin_keys(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh, int j0,
                            T* k, T* v, T* column) {
@@ -200,8 +202,8 @@ template <class S, class T> struct BackwardShared {
   T column[S::kBlockM];                    // of keys
 };
 
-/// Begins to copy the queries from i0 on, and their dout; what they add to scores is there after arrive(),
-/// too.
+/// Begins to copy the queries from i0 on, and their dout; what they add to scores is there after
+/// arrive(), too.
 template <class S, class T> __device__ void begin_queries(const TiledPlan& plan,
                                                           const Arrays<T>& in, std::int64_t bh,
                                                           int i0, BackwardShared<S, T>& shared) {
@@ -212,7 +214,8 @@ template <class S, class T> __device__ void begin_queries(const TiledPlan& plan,
     shared.delta[c] = i0 + c < plan.queries ? in.delta[bh * plan.queries + i0 + c] : T(0);
   }
 }
-/// What forward decided about a tile: byte c is of walked query tx + 16 c, its bit r of own key ty + 16 r.
+/// Returns forward's decisions about a tile: byte c is of walked query tx + 16 c, its bit r of own
+/// key ty + 16 r.
 template <class S, class T>
 __device__ unsigned decided(const HeadDropout<T>& dropout, const ThreadTile& at, int i0, int j0) {
   const auto bits_of = [&](int c) {
@@ -308,9 +311,9 @@ template <class T> struct AddRanges {
   }
 };
 
-/// How many ranges of keys have a block of their own: enough for the multiprocessors of a large GPU
-/// twice, as few as that takes, since each has a dq of its own in memory: together no more than those
-/// of kBlocks heads.
+/// Returns how many ranges of keys get a separate block: enough for twice the multiprocessors of a
+/// large GPU, and no more, since each range needs its own dq in memory. All together they take no
+/// more than those of kBlocks heads.
 std::int64_t ranges_of_keys(const TiledPlan& plan) {
   constexpr std::int64_t kBlocks = 256, kMost = 32;
   const std::int64_t heads = std::max<std::int64_t>(plan.batch * plan.heads, 1);

@@ -1,6 +1,6 @@
 // Quadratic attention in tiles: weights of all query-key pairs, of which no n x n array is stored.
 //
-// Letters: B batch, H heads, N queries, M keys, D head width. The weight of query i for key j is
+// Notation: B batch, H heads, N queries, M keys, D head width. The weight of query i for key j is
 //     w_ij = exp(score_ij + a_i)      score_ij = scale q_i.k_j + b_j                           (1)
 // with the row and column terms of the method:
 //     softmax    a_i = -log sum_j exp(score_ij)    b_j = log mask_j
@@ -47,19 +47,19 @@ struct TiledOptions {
   return {Score::softmax, score_scale(q), {}};
 }
 
-/// What the forward pass returns and the backward pass reads.
+/// The tensors that the forward pass returns and the backward pass reads.
 struct TiledForward {
   Tensor out;  // [B, H, N, D]
   Tensor lse;  // [B, H, N]: log of softmax's row sums; undefined for gaussian
-  // i32 [B, H, M' / 128, N', 4]: dropout's decisions about pairs, a bit each (head_dropout.hpp), with
-  // N and M rounded up to multiples of 128. Undefined: none, or backward draws them again.
+  // i32 [B, H, M' / 128, N', 4]: dropout's decisions about pairs, a bit each (head_dropout.hpp),
+  // with N and M rounded up to multiples of 128. Undefined: none, or backward draws them again.
   Tensor kept = {};
 };
 
 /// out_i = sum_j w_ij keep_ij v_j, O(N + M) memory. q: [B, H, N, D]; k, v: [B, H, M, D];
 /// mask: [B, M] of 0 and 1, or any number that is not negative: how many times a key counts. v may
-/// be undefined: then only lse is computed (softmax). Without any real key a softmax row is zero and
-/// its lse -inf.
+/// be undefined: then only lse is computed (softmax). Without any real key a softmax row is zero
+/// and its lse -inf.
 [[nodiscard]] TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                          const Tensor& mask, const TiledOptions& options);
 

@@ -31,8 +31,8 @@ static_assert(kKeyTile % philox::kChunk == 0);
 // Backward units per call that keep sixteen cores busy; more slabs would only cost memory.
 constexpr std::int64_t kBackwardUnits = 16;
 
-/// Rows of a query tile: as few tiles as kQueryTile allows, of nearly the same size, in whole groups
-/// of the eight that a product takes at once.
+/// Rows of a query tile: as few tiles as kQueryTile allows, of nearly the same size, in whole
+/// groups of the eight that a product takes together.
 std::int64_t query_tile(std::int64_t queries) {
   const std::int64_t tiles = std::max<std::int64_t>(1, ceil_div(queries, kQueryTile));
   return std::max<std::int64_t>(8, (ceil_div(queries, tiles) + 7) / 8 * 8);
@@ -174,7 +174,7 @@ template <class T> void backward_tile(const TiledPlan& plan, const Arrays<T>& in
   }
 }
 
-/// Where the backward pass reads and writes besides its inputs.
+/// The arrays that the backward pass reads and writes besides its inputs.
 template <class T> struct BackwardArrays {
   const T *dout, *delta;  // [B, H, N, D], [B, H, N]
   T *dq, *dk, *dv;        // dq: [B, H, N, D], slab 0; dk, dv: [B, H, M, D]

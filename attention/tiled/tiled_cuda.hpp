@@ -1,5 +1,5 @@
-// What the two CUDA routines of tiled attention share: tiled.cu (fp32 and f64, any head width up to
-// 128) and tiled_tensor_core.cu (tf32 and bf16, head widths up to 64).
+// Definitions that the two CUDA routines of tiled attention share: tiled.cu (fp32 and f64, any head
+// width up to 128) and tiled_tensor_core.cu (tf32 and bf16, head widths up to 64).
 #pragma once
 
 #include <cstdint>
@@ -64,7 +64,8 @@ inline std::int64_t blocks_for(const TiledPlan& plan, std::int64_t rows, int til
   return blocks;
 }
 
-/// The block's head and its first own row, where every `own` rows of a head have a block (blocks_for).
+/// The block's head and its first own row, where every `own` rows of a head have a block
+/// (blocks_for).
 struct Task {
   std::int64_t bh;
   int first;
@@ -75,7 +76,8 @@ struct Task {
   }
 };
 
-/// Row r of a tile is row first + r of source [count, width], null beyond; all null without a source.
+/// Row r of a tile is row first + r of source [count, width], null beyond; all null without a
+/// source.
 template <class T> struct Consecutive {
   T* source;
   std::int64_t first, count, width;
@@ -84,7 +86,8 @@ template <class T> struct Consecutive {
   }
 };
 
-/// Rows of an array [B, H, count, D] that belong to a head, from `first` on; zeros where it is null.
+/// Rows of an array [B, H, count, D] that belong to a head, from `first` on; zeros where it is
+/// null.
 template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan& plan,
                                                      std::int64_t bh, std::int64_t first,
                                                      std::int64_t count) {
@@ -92,7 +95,8 @@ template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan&
   return {head, first, count, plan.width};
 }
 
-/// Of one product of a head's queries and keys, or of its weights with either, in all heads.
+/// Returns the multiply-adds of one product of queries and keys, or of weights with either, in all
+/// heads.
 inline std::int64_t multiply_adds_of_product(const TiledPlan& plan) {
   return plan.batch * plan.heads * plan.queries * plan.keys * plan.width;
 }

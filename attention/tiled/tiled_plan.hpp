@@ -1,5 +1,5 @@
-// What both halves of tiled attention are given (tiled_cpu.cpp; tiled.cu and tiled_tensor_core.cu).
-// Equation (1) is tiled.hpp's, (2) to (5) are derived in tiled.cpp.
+// The plan that both halves of tiled attention are given (tiled_cpu.cpp; tiled.cu and
+// tiled_tensor_core.cu). Equation (1) is tiled.hpp's, (2) to (5) are derived in tiled.cpp.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace skytape::attention {
 inline constexpr std::int64_t kTensorCoreWidth = 64;
 
 namespace tiled_cuda {
-/// Whether a GPU's tensor cores compute a call: f32 at tf32 or bf16, heads up to kTensorCoreWidth.
+/// Returns whether a GPU's tensor cores compute a call: f32 at tf32 or bf16, heads up to
+/// kTensorCoreWidth.
 [[nodiscard]] bool on_tensor_cores(const Tensor& q);
 }  // namespace tiled_cuda
 

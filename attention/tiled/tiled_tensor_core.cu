@@ -23,7 +23,8 @@ namespace {
 
 using namespace tensor_core_tiles;
 
-/// A gaussian's row and column terms depend on q and k as well: total -= sum times own rows, (4), (5).
+/// A gaussian's row and column terms depend on q and k as well: total -= sum times own rows, (4),
+/// (5).
 template <class P> __device__ void subtract_own(const typename P::Own& own,
                                                 const float (&sum)[P::kTall][2],
                                                 typename P::Total& total) {
@@ -70,9 +71,9 @@ template <class P, class F> __device__ void each_row(float (&value)[P::kTall][2]
 template <Precision kPrecision> using Operands =
     TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
 
-// Where registers allow it a warp owns two fragments: what it reads from shared memory and each
-// instruction's address then serve twice as many pairs, and one fragment's chain of instructions fills
-// the other's waits.
+// If registers allow it a warp owns two fragments: a read from shared memory and each
+// instruction's address then serve twice as many pairs, and one fragment's chain of instructions
+// fills the other's waits.
 template <Precision kPrecision, int kWidth> using OwnProducts =
     Products<kPrecision, kWidth, kPrecision == Precision::bf16 && kWidth <= 32 ? 2 : 1>;
 
@@ -168,7 +169,8 @@ __global__ void __launch_bounds__(kThreads,
   }
 }
 
-/// e_ij of (3) from the weight and dout_i.v_j, on top of which -delta_i is where nothing is dropped.
+/// e_ij of (3) from the weight and dout_i.v_j, on top of which -delta_i is where nothing is
+/// dropped.
 template <bool kDrops>
 __device__ float e_of(float weight, float dp, bool keep, float keep_scale, float minus_delta) {
   return weight * (kDrops ? keep_scale * (keep ? dp : 0.0f) + minus_delta : dp);
@@ -331,7 +333,8 @@ __global__ void __launch_bounds__(kThreads, query_resident<OwnProducts<kPrecisio
   P::store(dq, scaled, rows_of(result.dq, plan, bh, i0, plan.queries), plan.width);
 }
 
-/// Whose rows the blocks of a kernel own: every head's, kTall kBlockM queries or kKeyBlockM keys each.
+/// Whose rows the blocks of a kernel own: every head's, kTall kBlockM queries or kKeyBlockM keys
+/// each.
 enum class Owns { queries, keys };
 
 template <class P, Owns kOwns, class Memory, class Operands>
@@ -360,8 +363,8 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
                plan, result, in);
 }
 
-/// Calls f.operator()<precision, kWidth, kDrops>(): where nothing is dropped, kernels spend nothing on
-/// dropout.
+/// Calls f.operator()<precision, kWidth, kDrops>(): where nothing is dropped, kernels spend nothing
+/// on dropout.
 template <class F> void dispatch(const TiledPlan& plan, const Arrays<float>& arrays, const F& f) {
   tensor_core_tiles::dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
     if (arrays.keep != nullptr || plan.threshold != 0) {

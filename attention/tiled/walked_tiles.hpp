@@ -1,5 +1,6 @@
-// What the kernels of tiled attention on tensor cores walk over, CUDA only: tiles in a block's shared
-// memory, the next of which comes while one is used, and dropout's decisions about their pairs.
+// The tiles that the kernels of tiled attention on tensor cores walk over, CUDA only: they are in a
+// block's shared memory, the next one is loaded while one is used, and dropout's decisions about
+// their pairs come with them.
 #pragma once
 
 #include <cuda_pipeline.h>
@@ -57,7 +58,7 @@ struct KeptOfLane {
 struct KeptOfKeys {
   alignas(16) std::uint32_t words[kBlockN * kWordsOfChunk];  // [query, t]
 
-  /// What forward decided about the queries from i0 on: waits as for a tile.
+  /// Begins to load forward's decisions about the queries from i0 on; the wait is the tile's.
   __device__ void begin(const HeadDropout<float>& dropout, int i0, int j0) {
     if (!dropout.stores_decisions()) {
       for (unsigned w = threadIdx.x; w < kBlockN * kWordsOfChunk; w += blockDim.x) {
@@ -68,14 +69,14 @@ struct KeptOfKeys {
                               dropout.words(i0 + threadIdx.x, j0), 16);
     }
   }
-  /// Of a query and the lane's keys: bit 16 half.
+  /// Returns the decisions about a query and the lane's keys: bit 16 half.
   [[nodiscard]] __device__ unsigned of_lane(const WarpRows& at, int query) const {
     return words[query * kWordsOfChunk + at.g / 2] >> (at.g % 2 * 8 + at.row / kMmaK);
   }
 };
 
-/// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used, the
-/// next one comes.
+/// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used,
+/// the next one comes.
 template <class P> struct KeyTile {
   typename P::Tile k, v;
   alignas(16) float column[kBlockN];
@@ -106,8 +107,8 @@ template <class P> struct QueryTile {
 template <class Tile> struct Shared {
   Tile tiles[2];
 
-  /// use(first, tile) for the tile of each kBlockN of `count` rows, by all threads of a block, while the
-  /// next one comes: begin(first, tile) begins to copy it.
+  /// use(first, tile) for the tile of each kBlockN of `count` rows, by all threads of a block,
+  /// while the next one comes: begin(first, tile) begins to copy it.
   template <class Begin, class Use>
   __device__ void walk(int count, const Begin& begin, const Use& use) {
     int now = 1;  // the tile at `first`

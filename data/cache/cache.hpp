@@ -1,7 +1,7 @@
 // The cache file: one split of a task, ready to be mapped into memory.
 //
 //   offset 0      Header, 256 bytes, with checksums of itself and of the two parts below
-//   offset 256    content: tokens of all documents, one byte each, or two: own data with a
+//   offset 256    content: tokens of all documents, one byte each, or two: custom data with a
 //                          vocabulary
 //                          begin of each document     uint64 [documents + 1], in bytes
 //                          documents of each example  uint32 [examples, sequences]

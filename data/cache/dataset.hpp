@@ -22,10 +22,11 @@ class Dataset {
   [[nodiscard]] int sequences() const;     // of an example: 1, or 2 (Retrieval)
   [[nodiscard]] int token_offset() const;  // id = stored token + token_offset()
   [[nodiscard]] int token_bytes() const;   // of a stored token: 1, or 2 where there are many
-  /// What results must be called: the task's name, or `retrieval-substitute` where the files are
+  /// Returns the name for results: the task's name, or `retrieval-substitute` where the files are
   /// not the official ones.
   [[nodiscard]] std::string_view name() const;
-  /// How the set came to be, as JSON text: generator parameters, seed, source files and hashes.
+  /// Returns the origin of the set, as JSON text: generator parameters, seed, source files and
+  /// hashes.
   [[nodiscard]] std::string_view provenance() const;
   /// Checksum over tokens and labels of the file, 16 hexadecimal digits.
   [[nodiscard]] std::string fingerprint() const;

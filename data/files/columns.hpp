@@ -1,4 +1,4 @@
-// Which columns of a file of the user's own examples hold the label and the texts.
+// Finds the columns of a file of the user's examples that hold the label and the texts.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,7 @@ struct ColumnNames {
 /// The columns that the examples of a set were read from, as its provenance says.
 [[nodiscard]] ColumnNames columns_in(const Json& provenance);
 
-/// Which field of a row is what.
+/// The indices of the fields of a row.
 struct Columns {
   std::optional<std::size_t> label, text, second;
 };
@@ -32,8 +32,8 @@ struct Columns {
 [[nodiscard]] Columns find_columns(const std::vector<std::string>& names,
                                    const ColumnNames& wanted);
 
-/// Whether a first row names the columns: a label and a text have usual names, or those wanted. A
-/// text alone will do that has the wanted name, where rows need no label.
+/// Returns whether a first row names the columns: a label and a text have usual names, or the
+/// wanted ones. If rows need no label, a text alone with the wanted name is enough.
 [[nodiscard]] bool is_header(const std::vector<std::string>& fields, const ColumnNames& wanted,
                              bool need_label);
 

@@ -37,7 +37,7 @@ void end_of_row(int, void* to) {
   rows.fields.clear();
 }
 
-/// What is wrong at byte `at` of a row, with the character that stands there.
+/// Returns the error at byte `at` of a row, with the character that stands there.
 std::string misplaced_quote(std::string_view row, std::size_t at, char delimiter) {
   const auto before = std::count_if(row.begin(), row.begin() + static_cast<std::ptrdiff_t>(at),
                                     [](char c) { return (c & 0xC0) != 0x80; });
@@ -114,8 +114,7 @@ void read_csv(ByteStream& stream, const std::string& name,
       }
       if (since_row.size() > kMaxLine) {
         return refuse(fmt::format(
-            "longer than {} bytes; a quote that never closes? What stands behind is not read",
-            kMaxLine));
+            "longer than {} bytes; a quote that never closes? The rest is not read", kMaxLine));
       }
       const bool blank = since_row == "\n" || since_row == "\r";  // belongs to no row
       if (blank || !rows.done.empty()) since_row.clear();
@@ -125,7 +124,7 @@ void read_csv(ByteStream& stream, const std::string& name,
   if (csv_fini(parser->get(), end_of_field, end_of_row, &rows) != 0) {
     const auto lines = std::count(since_row.begin(), since_row.end(), '\n');
     refuse(
-        fmt::format("its last quote never closes, and the rest of the file stands in it, {} line{}",
+        fmt::format("its last quote never closes, and the rest of the file is inside it, {} line{}",
                     lines, lines == 1 ? "" : "s"));
   }
   hand_out();

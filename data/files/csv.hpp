@@ -11,13 +11,13 @@ namespace skytape::data {
 
 class ByteStream;
 
-/// Whether this build can read CSV; without, read_csv throws DataError.
+/// Returns whether this build can read CSV; without, read_csv throws DataError.
 [[nodiscard]] bool can_read_csv();
 
 /// Passes the fields of every row to `visit`, with the row's number from 1; rows without any field
 /// are left out. Blanks and tabs belong to their field. DataError naming `name`, row and character
 /// for a quote out of place, and for a row beyond kMaxLine bytes; where `broken` is given, it takes
-/// the message about a quote, and reading goes on with the next line.
+/// the message about a quote, and reading continues with the next line.
 void read_csv(ByteStream& stream, const std::string& name,
               const std::function<void(std::int64_t row, std::vector<std::string>& fields)>& visit,
               char delimiter = ',',

@@ -51,7 +51,7 @@ class Download {
     if (!curl_) throw Error("libcurl cannot be started");
   }
 
-  /// Error unless it ended in one of the ways that fetch() can go on from.
+  /// Error unless it ended in one of the ways from which fetch() can resume.
   End run() {
     CURL* const c = curl_.get();
     curl_easy_setopt(c, CURLOPT_URL, url_.c_str());
@@ -122,18 +122,18 @@ void download(const std::string& url, const fs::path& part, const FetchOptions& 
   int64_t most = 0;  // bytes that were ever there
   for (;;) {
     const int64_t before = size_of(part);
-    options.say(fmt::format("{} {}{}", before > 0 ? "going on with" : "downloading", url,
+    options.say(fmt::format("{} {}{}", before > 0 ? "resuming" : "downloading", url,
                             before > 0 ? fmt::format(" at byte {}", before) : ""));
     const Download::End end = Download(url, part, options).run();
     if (end == Download::End::whole) return;
     if (end == Download::End::no_ranges) {
       if (anew)
         throw Error(
-            fmt::format("{}: the connection breaks, and the server cannot go on in "
+            fmt::format("{}: the connection breaks, and the server cannot resume in "
                         "the middle of the file",
                         url));
       anew = true;
-      options.say("the server cannot go on there: starting anew");
+      options.say("the server cannot resume there: starting anew");
       fs::resize_file(part, 0);
       continue;
     }

@@ -38,7 +38,7 @@ Json parse_json(std::string_view text) {
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
     if (event == Event::key && !keys.back().insert(part.get<std::string>()).second) {
-      refuse("key '" + part.get<std::string>() + "' stands twice in an object");
+      refuse("key '" + part.get<std::string>() + "' appears twice in an object");
     }
     return true;
   });

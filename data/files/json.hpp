@@ -21,21 +21,21 @@ namespace skytape::data {
 using Json = nlohmann::json;
 using JsonError = Json::exception;
 
-/// What is wrong, without the library's mark: "key 'steps' not found".
+/// Returns the problem without the library's prefix: "key 'steps' not found".
 [[nodiscard]] std::string problem_of(const std::exception& error);
 
 /// Refuses a part of a file that we cannot take: "a.json: normalizer: expected BertNormalizer, …".
 [[noreturn]] void refuse_part(const std::string& file, const std::string& part,
                               const std::string& expected, const Json& got);
 
-/// How text is written: on one line, or with so many blanks per level.
+/// The format of written text: on one line, or with so many blanks per level.
 struct JsonFormat {
   int indent = -1;
   bool ascii = false;  // all other characters as \uXXXX
   bool mend = false;   // bytes that are no UTF-8 become U+FFFD; otherwise they are a JsonError
 };
 
-/// The value that `text` stands for. JsonError if it is broken, or a key stands twice in an object:
+/// The value that `text` stands for. JsonError if it is broken, or a key appears twice in an object:
 /// which of the two is meant, nobody knows.
 [[nodiscard]] Json parse_json(std::string_view text);
 /// The same, but null if it is broken.

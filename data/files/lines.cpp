@@ -1,4 +1,4 @@
-// What is read of a stream: all of it, its front, or line by line.
+// Reads a stream: all of it, its front, or line by line.
 #include <fmt/format.h>
 
 #include <algorithm>

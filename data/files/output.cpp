@@ -80,7 +80,7 @@ void OutputFolder::write(const std::filesystem::path& name, std::string_view byt
 
 void OutputFolder::commit() {
   const int folder = ::open(temporary_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  const bool synced = folder >= 0 && ::syncfs(folder) == 0;  // at once: one by one takes an hour
+  const bool synced = folder >= 0 && ::syncfs(folder) == 0;  // together: one by one takes an hour
   if (folder >= 0) ::close(folder);
   if (!synced) fail_at(path_, "write to it");
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_at(path_, "put it in place");

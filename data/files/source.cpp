@@ -25,8 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file, standard input or a named pipe. Hands out what there is, without waiting for a full buffer
-/// as zlib's own reader does. A signal ends the waiting, also where no program has opened the other end.
+/// A file, standard input or a named pipe. Hands out what there is, without waiting for a full
+/// buffer as zlib's own reader does. A signal ends the waiting, also where no program has opened
+/// the other end.
 class Descriptor : public ByteStream {
  public:
   /// `has_writer`: until then nothing to read is not the end.
@@ -99,7 +100,7 @@ class MaybeGzip : public ByteStream {
     while (zlib_.avail_out == room) {
       if (unread_.empty()) unread_ = std::span(block_).first(packed_bytes_.read(block_));
       if (unread_.empty() && inside_) throw DataError(name_ + ": truncated gzip data");
-      // What stands behind the last member and is none is left out, as gzip does.
+      // Bytes behind the last member that are no member are skipped, as gzip does.
       if (unread_.empty() || (!inside_ && unread_[0] != 0x1f)) return 0;
       if (!inside_) inflateReset(&zlib_);
       inside_ = true;

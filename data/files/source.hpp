@@ -25,8 +25,8 @@ class ByteStream {
 /// Fills `buffer` as far as the stream goes; returns the number of bytes.
 size_t read_full(ByteStream& stream, std::span<uint8_t> buffer);
 
-/// Shows the front of a stream and then hands out all of it. It reads no further than it is asked to
-/// show: who types the next bytes may wait for what becomes of these.
+/// Shows the front of a stream and then hands out all of it. It reads no further than it is asked
+/// to show: who types the next bytes may wait for what becomes of these.
 class Preview : public ByteStream {
  public:
   explicit Preview(ByteStream& inner) : inner_(inner) {}
@@ -50,8 +50,8 @@ class Preview : public ByteStream {
 /// Opens a plain or gzip'd file; the bytes are the unpacked ones. DataError if it is not there.
 [[nodiscard]] std::unique_ptr<ByteStream> open_file(const std::filesystem::path& path);
 
-/// Standard input, gzip'd or not. `before_waiting` is called before a read for which nothing is there
-/// yet: the other side may be waiting for what became of its last line.
+/// Standard input, gzip'd or not. `before_waiting` is called before a read for which nothing is
+/// there yet: the other side may be waiting for what became of its last line.
 [[nodiscard]] std::unique_ptr<ByteStream> open_standard_input(
     std::function<void()> before_waiting = {});
 
@@ -96,7 +96,7 @@ class LineReader {
 /// A file found in a SourceTree.
 struct SourceFile {
   std::string path;   // inside the tree, '/' between the parts, a final ".gz" removed
-  std::string shown;  // for messages: where it lies
+  std::string shown;  // its place, for messages
 };
 
 /// Visits the files below a folder, or the entries of an archive (tar, zip, any compression), or

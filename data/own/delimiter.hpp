@@ -1,4 +1,4 @@
-// What divides the fields of CSV: a comma, or what a file's first rows show.
+// The delimiter of CSV's fields: a comma, or the one that a file's first rows show.
 #pragma once
 
 #include <filesystem>

@@ -29,7 +29,7 @@ class Documents {
   /// A document of this line alone.
   void add_whole(const Line& line) { visit_(line.text, fmt::format("{}:{}", name_, line.number)); }
 
-  /// A line that goes on a document. False if that is too long.
+  /// Appends a line to a document. False if that is too long.
   [[nodiscard]] bool add_part(const Line& line) {
     if (text_.empty()) {
       place_ = fmt::format("{}:{}", name_, line.number);

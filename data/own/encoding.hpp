@@ -1,4 +1,4 @@
-// Whether a user's texts are UTF-8, and what to do where they are not.
+// Checks whether a user's texts are UTF-8, and reports those that are not.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace skytape::data {
 
-/// Where the first byte stands that is no UTF-8; npos: all of it is.
+/// Returns the position of the first byte that is not UTF-8; npos: there is none.
 [[nodiscard]] std::size_t first_not_utf8(std::string_view text);
 
 /// Refuses the beginning of a file that has the byte order mark of UTF-16. DataError naming `file`.

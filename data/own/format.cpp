@@ -32,7 +32,8 @@ std::vector<std::string> keys_of(const Json& object) {
   return keys;
 }
 
-/// Whether one of the names is that of a text, usual or of training.
+/// Returns whether one of the names is that of a text: a usual name, or the one in training's
+/// files.
 bool names_text(const std::vector<std::string>& names, const FormatHints& hints) {
   const std::string& own = hints.columns.text;
   const bool trained = !own.empty() && std::find(names.begin(), names.end(), own) != names.end();

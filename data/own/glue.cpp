@@ -34,7 +34,7 @@ constexpr GlueLayout kLayouts[] = {
 };
 constexpr std::size_t kColumnsOfCola = 4;  // source, label, "*" of a wrong sentence, sentence
 
-/// CoLA's rows show what they are: a label, and beside it nothing or a star.
+/// CoLA's rows show what they are: a label, and after it nothing or a star.
 bool is_cola(std::string_view line) {
   const std::vector<std::string_view> columns = split(line, '\t');
   return columns.size() == kColumnsOfCola && (columns[1] == "0" || columns[1] == "1") &&

@@ -12,7 +12,7 @@ namespace skytape::data {
 
 class ByteStream;
 
-/// Where the columns of train.tsv and dev.tsv stand.
+/// The columns of train.tsv and dev.tsv.
 struct GlueLayout {
   std::string_view name;         // "QNLI"
   std::string_view header;       // the file's first line; empty: CoLA's files have none
@@ -20,7 +20,7 @@ struct GlueLayout {
   int second = -1;               // of the other one of a pair; -1: there is none
   int label = 0;                 // -1: the file has scores in place of classes
   bool has_broken_rows = false;  // the official file has rows with too few columns, to be left out
-  std::string_view dev = "dev";  // the file that holds labelled examples beside train.tsv
+  std::string_view dev = "dev";  // the file that holds labelled examples besides train.tsv
 };
 
 /// The layout of a labelled file of GLUE's with this first line (without a CR); null for others.

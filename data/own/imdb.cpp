@@ -22,7 +22,7 @@ constexpr const char* kArchive = "aclImdb_v1.tar.gz";
 constexpr std::size_t kMaxReview = 16 << 20;  // bytes; the longest has 13,704
 constexpr std::int64_t kOfficial = 50000;     // reviews of both splits
 
-/// Facts of the official archive: copies with replaced reviews circulate.
+/// Metadata of the official archive: copies with replaced reviews circulate.
 struct KnownSplit {
   std::size_t documents;
   std::uint64_t bytes;
@@ -40,7 +40,7 @@ bool lies_in_a_class(std::string_view path) {
   return (folder == "neg" || folder == "pos") && (split == "train" || split == "test");
 }
 
-/// The tree itself, or the archive that lies in the given folder.
+/// The tree itself, or the archive in the given folder.
 fs::path find_reviews(const fs::path& from) {
   if (!fs::is_directory(from)) return from;
   for (const auto& entry : fs::recursive_directory_iterator(from)) {
@@ -152,7 +152,7 @@ Reviews read_reviews(const PrepareOptions& options, const std::string& otherwise
   });
   if (others > 0) {
     options.warn(
-        fmt::format("{} files beside the reviews are left out, as they are not called "
+        fmt::format("{} files next to the reviews are left out, as they are not called "
                     "<id>_<rating>.txt: {}{}",
                     others, other, others > 1 ? ", …" : ""));
   }

@@ -16,7 +16,8 @@ struct PrepareOptions;
 inline constexpr const char* kReviewsSource =
     "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz";
 
-/// Where a review lies says what it is: `…/{train,test}/{neg,pos}/<id>_<rating>.txt`.
+/// The split, label and rating that a review's path states:
+/// `…/{train,test}/{neg,pos}/<id>_<rating>.txt`.
 struct ReviewName {
   bool train = false;
   int label = 0;  // 0 negative (ratings 1..4), 1 positive (7..10)
@@ -30,7 +31,7 @@ struct ReviewName {
 struct Review {
   ReviewName name;
   std::string text;
-  std::string place;  // where it lies, for messages
+  std::string place;  // its path, for messages
 };
 
 /// Each split sorted by label, id and rating: folders and archives of any order give the same.
@@ -39,13 +40,13 @@ struct Reviews {
   std::int64_t unlabelled = 0;  // files of train/unsup, which are not read
 };
 
-/// True for an archive, and for a folder where reviews or their archive lie.
+/// True for an archive, and for a folder with reviews or their archive.
 [[nodiscard]] bool may_hold_reviews(const std::filesystem::path& from);
 
 /// Reads `options.from`: the archive, a folder with the archive at any depth, or one with the
 /// unpacked files. Empty reviews and files with other names are left out and said. DataError: a
-/// class of a split without reviews, two reviews of one name, an archive that is broken. `otherwise`:
-/// what is to be done with files that are no reviews at all.
+/// class of a split without reviews, two reviews of one name, an archive that is broken.
+/// `otherwise`: what is to be done with files that are no reviews at all.
 [[nodiscard]] Reviews read_reviews(const PrepareOptions& options,
                                    const std::string& otherwise = {});
 

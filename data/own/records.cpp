@@ -70,7 +70,7 @@ class FieldRows {
 
   /// Fields of a row; 0: their places are those of rows without names.
   [[nodiscard]] std::size_t count() const { return count_; }
-  /// Whether the last field is a text, which may hold what divides fields.
+  /// Returns whether the last field is a text, which may contain the delimiter.
   [[nodiscard]] bool ends_with_text() const {
     return columns_.text == count_ - 1 || columns_.second == count_ - 1;
   }
@@ -98,7 +98,7 @@ class FieldRows {
   FoundColumns found_;
 };
 
-/// Of more than `most`, the last one keeps its tabs.
+/// Returns the fields between tabs. Of more than `most`, the last one keeps its tabs.
 std::vector<std::string> between_tabs(std::string_view line, std::size_t most) {
   const std::vector<std::string_view> parts = split(line, '\t', most);
   return {parts.begin(), parts.end()};

@@ -1,4 +1,4 @@
-// The user's own examples, row by row, from TSV, CSV and JSON Lines.
+// Custom data, the user's own examples, row by row, from TSV, CSV and JSON Lines.
 #pragma once
 
 #include <functional>
@@ -35,16 +35,16 @@ struct RecordOptions {
   BrokenRow broken = {};
 };
 
-/// How the columns of a file were found.
+/// The columns of a file, and the way in which they were found.
 struct FoundColumns {
   ColumnNames names;        // empty: by their places, label and text
   bool recognised = false;  // a first row was taken for names without being called so
 };
 
 /// Passes every row that is not empty to `visit`: `label<TAB>text`; label and text in the first two
-/// fields of CSV; {"label": …, "text": "…"} of JSON Lines, where a number or truth value is a label,
-/// too; with a first row that names columns, what stands in these. A byte order mark is left out.
-/// DataError with file and line.
+/// fields of CSV; {"label": …, "text": "…"} of JSON Lines, where a number or truth value is a
+/// label, too; with a first row that names columns, what stands in these. A byte order mark is left
+/// out. DataError with file and line.
 FoundColumns read_records(ByteStream& stream, const std::string& name, const RecordOptions& options,
                           const std::function<void(Record&)>& visit);
 

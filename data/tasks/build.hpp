@@ -1,4 +1,4 @@
-// What the builders of all tasks share: finding their files, and saying where data came from.
+// Functions that the builders of all tasks share: they find files and record where data came from.
 #pragma once
 
 #include <array>
@@ -31,8 +31,8 @@ class HashedStream : public ByteStream {
   uint64_t bytes_ = 0;
 };
 
-/// Which of several sets of file names `root` holds: the most complete, then the largest, one. The
-/// first for an archive.
+/// Returns that of several sets of file names which `root` holds: the most complete, then the
+/// largest, one. For an archive it is the first.
 [[nodiscard]] const std::vector<std::string>& find_form(
     const std::filesystem::path& root, const std::vector<std::vector<std::string>>& forms);
 

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of as many documents, in the order of the files, one goes to dev and one to test.
+/// Each block of this many documents, in the order of the files, gives one to dev and one to test.
 constexpr int kDocumentsOfBlock = 20;
 constexpr std::size_t kLearnsFrom = 64
                                     << 20;  // bytes of training text: more teaches no more pieces
@@ -30,7 +30,7 @@ std::size_t split_of(std::int64_t i, std::uint64_t seed) {
   return place == 0 ? 1 : place == 1 ? 2 : 0;
 }
 
-/// What a walk over the files of a corpus has seen.
+/// The totals of a walk over the files of a corpus.
 struct Walk {
   EncodingCheck encoding;
   std::int64_t files = 0, documents = 0, left_out = 0;

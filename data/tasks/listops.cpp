@@ -10,7 +10,7 @@
 namespace skytape::data {
 namespace {
 
-// The official generator's parameters. Its constant "value probability" is in fact the probability
+// The official generator's parameters. Its constant "value probability" is actually the probability
 // of an operator.
 constexpr int kMaxDepth = 10;
 constexpr uint32_t kMaxArguments = 10;

@@ -1,4 +1,4 @@
-// The user's own examples (task tsv): labels and texts from one file, or split already.
+// Custom data (task tsv): labels and texts from one file, or split already.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -89,7 +89,7 @@ void warn_about_first_rows(const Own& own, const std::map<std::string, std::int6
   }
 }
 
-/// How many texts of dev and test stand in train, too; those of train by themselves are its own.
+/// Counts the texts of dev and test that are in train, too, and warns of them.
 Json count_duplicates(const Own& own, const PrepareOptions& options) {
   using Texts = std::pair<std::string_view, std::string_view>;
   std::map<Texts, std::string_view> trained;  // to labels

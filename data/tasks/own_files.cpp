@@ -31,7 +31,7 @@ constexpr std::size_t kFewest = 10;    // examples of one file: each split gets 
 constexpr std::size_t kDevShare = 20;  // of so many examples of a benchmark's train one is held out
 constexpr std::int64_t kShownRows = 10;  // broken rows that are shown
 
-/// What the rows of all files leave to be said.
+/// The findings about the rows of all files, to be reported at the end.
 struct Findings {
   EncodingCheck encoding;  // pieces of words are made of characters
   std::int64_t broken = 0;
@@ -236,7 +236,7 @@ std::vector<Example> read_imdb_split(std::vector<Review> reviews, bool train,
 /// IMDb has no dev split.
 Own read_imdb(const PrepareOptions& options) {
   const std::string how =
-      "own data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
+      "custom data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
       "unpack "
       "the archive";
   if (const std::string flag = flag_of_rows(options); !flag.empty()) {

@@ -1,4 +1,4 @@
-// The user's own examples as they lie in files: one file, a folder of splits, GLUE's or IMDb's.
+// Custom data in files: one file, a folder of splits, GLUE's or IMDb's.
 #pragma once
 
 #include <array>

@@ -127,7 +127,7 @@ std::vector<PathfinderRow> read_numpy(std::span<const uint8_t> bytes, const std:
 
 // ---- reading a folder or an archive ------------------------------------------------------------
 
-/// Where a file of the wanted set lies: the difficulty's folder and the rest.
+/// The place of a file of the wanted set: the difficulty's folder and the rest of the path.
 struct Place {
   std::string folder, rest;
 };

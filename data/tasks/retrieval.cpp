@@ -142,8 +142,8 @@ void read_pairs(ByteStream& stream, const std::string& name, bool with_texts,
 
 namespace {
 
-/// Reads `new_aan_pairs.{train,eval,test}.tsv`, or `….only_ids.tsv` with `documents.tsv`. A set that
-/// does not have the official numbers of pairs is called `retrieval-substitute`.
+/// Reads `new_aan_pairs.{train,eval,test}.tsv`, or `….only_ids.tsv` with `documents.tsv`. A set
+/// that does not have the official numbers of pairs is called `retrieval-substitute`.
 void build_retrieval(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
   const bool ids_only = find_form(options.from, {kFiveColumns, kIdsOnly}).size() == 4;
   const auto sources =
@@ -162,7 +162,7 @@ void build_retrieval(const TaskInfo& task, const PrepareOptions& options, CacheS
 
 }  // namespace
 
-// The two names differ in where their caches lie.
+// The two names differ in the paths of their caches.
 TaskInfo retrieval_task() {
   return {.name = "retrieval",
           .description = "does one paper cite the other? byte by byte (AAN)",

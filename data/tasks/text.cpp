@@ -10,7 +10,7 @@
 namespace skytape::data {
 namespace {
 
-/// Writes one split in a seeded order; returns its facts for the provenance.
+/// Writes one split in a seeded order; returns its metadata for the provenance.
 Json write_reviews(const std::vector<Review>& reviews, bool train, const PrepareOptions& options,
                    CacheWriter& out) {
   const Json facts = review_facts(reviews, train, options);

@@ -1,4 +1,4 @@
-// What --tokens and --learn-tokens say, for the tasks that heed them.
+// Reads --tokens and --learn-tokens, for the tasks that heed them.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,10 @@
 
 namespace skytape::data {
 
-/// UsageError for an unknown kind, or a training that cannot be or would replace a file.
+/// UsageError for an unknown kind, or a vocabulary that cannot be learnt or would replace a file.
 [[nodiscard]] TokenChoice chosen_tokens(const PrepareOptions& options);
 
-/// The vocabulary that lies in files; null where there are none, or where they are to be learnt.
+/// The vocabulary in files; null where there are none, or where they are to be learnt.
 /// DataError if it is broken, or larger than a set can store.
 [[nodiscard]] std::shared_ptr<const Vocabulary> given_vocabulary(const TokenChoice& choice,
                                                                  const PrepareOptions& options);

@@ -24,7 +24,8 @@ std::vector<char32_t> letters_of_bytes() {
   return letters;
 }
 
-/// Where the cut that begins at `at` ends. GPT-2's expression, its alternatives in their order:
+/// Returns the end of the cut that begins at `at`. GPT-2's expression, its alternatives in their
+/// order:
 ///   's|'t|'re|'ve|'m|'ll|'d | ?letters+ | ?numbers+ | ?others+ | spaces+(?!\S) | spaces+
 std::size_t end_of_cut(std::u32string_view text, std::size_t at) {
   const std::u32string_view rest = text.substr(at);
@@ -41,7 +42,7 @@ std::size_t end_of_cut(std::u32string_view text, std::size_t at) {
   if (!is_space(text[word])) {
     return run(word, [](char32_t c) { return !is_space(c) && !is_letter(c) && !is_number(c); });
   }
-  // Of several spaces before a word, the last is left to the word.
+  // The last of several spaces before a word belongs to the word.
   const std::size_t end = run(at, is_space);
   return end < text.size() && end - at > 1 ? end - 1 : end;
 }
@@ -108,7 +109,8 @@ void ByteLevelBpe::append(std::u32string_view part, bool, const std::string&,
 }
 
 void ByteLevelBpe::append_word(std::string_view bytes, std::vector<std::int32_t>& tokens) const {
-  // A list of the parts, linked in both directions; a part that was joined to its left has number -1.
+  // A list of the parts, linked in both directions; a part that was joined to its left has number
+  // -1.
   struct Part {
     std::int32_t number;
     std::ptrdiff_t before, behind;

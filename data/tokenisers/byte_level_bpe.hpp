@@ -1,5 +1,5 @@
-// GPT-2's and RoBERTa's tokens: a text is cut at words, numbers, marks and spaces; the bytes of each
-// cut are joined pair by pair, the pair that was learnt first going first.
+// GPT-2's and RoBERTa's tokens: a text is cut at words, numbers, marks and spaces; the bytes of
+// each cut are joined pair by pair, the pair that was learnt first going first.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +14,12 @@ namespace skytape::data {
 class ByteStream;
 class TokenizerJson;
 
-/// What a tokeniser was made of.
+/// The parts that a tokeniser is made of.
 struct ByteLevelBpeParts {
   std::vector<std::string> entries;  // by number; each byte is a printable character, a blank Ġ
   std::vector<std::string> merges;   // "left right", the first learnt first
   bool space_in_front = false;       // a text is read as if a blank stood before it
-  /// Entries that are found in a text before it is cut, beside <s>, <pad>, </s>, <unk>, <mask> and
+  /// Entries that are found in a text before it is cut, besides <s>, <pad>, </s>, <unk>, <mask> and
   /// <|endoftext|>.
   std::vector<SpecialToken> added = {};
 };
@@ -59,7 +59,7 @@ class ByteLevelBpe final : public ListedVocabulary {
   std::unordered_set<std::int32_t> numbers_of_special_;  // that are found before a text is cut
 };
 
-/// Reads `vocab.json` and `merges.txt` of a folder; a `tokenizer_config.json` beside them says
+/// Reads `vocab.json` and `merges.txt` of a folder; a `tokenizer_config.json` next to them says
 /// whether a blank is put in front, and other files add tokens (add_tokens). A `tokenizer.json`
 /// decides in their place, where it has the same entries and merges, or they are not there.
 /// DataError with file and line.

@@ -161,7 +161,7 @@ void TokeniserConfig::require_same(std::string_view key, bool value,
   if (of == "PreTrainedTokenizerFast" || of == "TokenizersBackend") return;
   if (flag(key, value) == value) return;
   throw DataError(fmt::format(
-      "{}: {} is {}, but {} of the tokenizer.json beside it is {}: expected the same in both",
+      "{}: {} is {}, but {} of the tokenizer.json next to it is {}: expected the same in both",
       path_.string(), key, !value, part, value));
 }
 

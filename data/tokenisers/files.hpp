@@ -1,4 +1,4 @@
-// The files that Hugging Face's tokenisers lie in, as far as several kinds read them.
+// The files of Hugging Face's tokenisers, as far as several kinds read them.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,9 @@ inline constexpr std::size_t kLargestFile = 256 << 20;   // bytes of a vocabular
 
 /// The tokens that the files of a folder add to a vocabulary, or call special: those that
 /// `tokenizer.json`, `tokenizer_config.json` and `added_tokens.json` number, and of the names in
-/// `tokenizer_config.json` and `special_tokens_map.json` those that `entries` has. What has a number
-/// behind the last entry becomes one. DataError naming the file for a number that another entry has.
+/// `tokenizer_config.json` and `special_tokens_map.json` those that `entries` has. What has a
+/// number behind the last entry becomes one. DataError naming the file for a number that another
+/// entry has.
 [[nodiscard]] std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
                                                    std::vector<std::string>& entries);
 
@@ -33,8 +34,8 @@ class TokeniserConfig {
 
   /// A truth value; `otherwise` where it is not said, or null. DataError if it is no truth value.
   [[nodiscard]] bool flag(std::string_view key, bool otherwise) const;
-  /// A tokenizer.json beside it says `value` of the same: DataError naming both unless `key` is not
-  /// said, has that value, or belongs to a class of tokenisers that reads tokenizer.json alone.
+  /// A tokenizer.json next to it says `value` of the same: DataError naming both unless `key` is
+  /// not said, has that value, or belongs to a class of tokenisers that reads tokenizer.json alone.
   void require_same(std::string_view key, bool value, const std::string& part) const;
 
  private:
@@ -42,11 +43,11 @@ class TokeniserConfig {
   Json config_;
 };
 
-/// The entries of a vocab.json, {"entry": number, …}, in their order. DataError naming `name` unless
-/// the numbers are 0, 1, … each once.
+/// The entries of a vocab.json, {"entry": number, …}, in their order. DataError naming `name`
+/// unless the numbers are 0, 1, … each once.
 [[nodiscard]] std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name);
-/// A tokenizer.json, which today's Transformers save alone: WordPiece as BERT has it, byte-level BPE,
-/// or Unigram. Every part that is not supported is named.
+/// A tokenizer.json, which today's Transformers save alone: WordPiece as BERT has it, byte-level
+/// BPE, or Unigram. Every part that is not supported is named.
 class TokenizerJson {
  public:
   /// DataError naming the file if it is not there or broken.
@@ -65,7 +66,7 @@ class TokenizerJson {
   void require_model(const char* type) const;
   /// A member of a part must have this value, or be absent or null.
   void require(const char* part, const char* key, const Json& wanted) const;
-  /// Refuses a list that stands in a file of its own, too, and is another there: "vocab.txt: 3 is
+  /// Refuses a list that stands in a separate file, too, and is another there: "vocab.txt: 3 is
   /// 'b', but 'c' in tokenizer.json". It may be longer here.
   void require_same(const std::filesystem::path& other, const std::vector<std::string>& theirs,
                     const std::vector<std::string>& ours) const;

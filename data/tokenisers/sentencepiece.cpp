@@ -69,8 +69,8 @@ struct SentencePiece::Library {
 
 namespace {
 
-/// Most characters without a space that are learnt from at once: the library ends the program at
-/// 65,536, and one character may become 18 in its normal form.
+/// Most characters without a space that are learnt from in one piece: the library ends the program
+/// at 65,536, and one character may become 18 in its normal form.
 constexpr std::size_t kLongestRun = 2048;
 
 /// Texts that the trainer can take: it ends the program where nothing is left of all of them.
@@ -98,7 +98,7 @@ std::vector<std::string> for_learning(const std::vector<std::string>& texts) {
   return parts;
 }
 
-/// What the library says, without the place in its source.
+/// Returns the library's message, without the place in its source.
 std::string reason_of(const sentencepiece::util::Status& status) {
   const std::string text(status.message());
   const std::size_t place = text.rfind("] ");

@@ -9,7 +9,7 @@
 
 namespace skytape::data {
 
-/// Whether this build has the library.
+/// Returns whether this build has the library.
 [[nodiscard]] bool has_sentencepiece();
 
 class SentencePiece final : public Vocabulary {
@@ -35,7 +35,7 @@ class SentencePiece final : public Vocabulary {
   std::string model_;
 };
 
-/// How a model is learnt: "unigram:8000" or "bpe:8000".
+/// The kind and size of a model to be learnt: "unigram:8000" or "bpe:8000".
 struct SentencePieceTraining {
   std::string kind = "unigram";
   std::int64_t pieces = 8000;

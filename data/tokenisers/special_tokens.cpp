@@ -9,7 +9,7 @@
 namespace skytape::data {
 namespace {
 
-/// Whether characters of a word stand beside text[begin, end).
+/// Returns whether characters of a word are next to text[begin, end).
 bool inside_word(std::string_view text, std::size_t begin, std::size_t end) {
   const std::u32string before = decode_utf8(text.substr(0, begin), "text");
   const std::u32string behind = decode_utf8(text.substr(end), "text");

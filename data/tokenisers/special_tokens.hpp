@@ -19,7 +19,7 @@ struct SpecialToken {
   std::int32_t number = 0;
   bool takes_spaces = false;         // white space in front of it belongs to it
   bool takes_spaces_behind = false;  // and that behind it
-  bool whole_word = false;           // it counts only where no character of a word is beside it
+  bool whole_word = false;           // it counts only where no character of a word is next to it
   bool normalised = false;  // an added word: sought once special tokens are cut, normalised itself
   bool piece = true;        // an ordinary entry as well, which words are cut into
 };
@@ -32,7 +32,7 @@ struct TextPart {
 
 class SpecialTokens {
  public:
-  /// Of two with one text the later one counts.
+  /// Adds a token; the later of two with one text counts.
   void add(const SpecialToken& token);
 
   /// Cuts a text, which must be UTF-8, at the special tokens in it: from the left, the longest of
@@ -46,8 +46,8 @@ class SpecialTokens {
   std::array<std::vector<std::size_t>, 256> by_first_byte_;  // places in tokens_
 };
 
-/// A list of entries, some of which are found in a text before anything else is cut: special tokens in
-/// the raw text, then added words in the normalised one.
+/// A list of entries, some of which are found in a text before anything else is cut: special tokens
+/// in the raw text, then added words in the normalised one.
 class ListedVocabulary : public Vocabulary {
  public:
   [[nodiscard]] std::int64_t size() const final { return std::ssize(entries_); }

@@ -110,8 +110,8 @@ std::vector<std::u32string> Unigram::parts_of(std::u32string_view text, bool fir
   return parts;
 }
 
-// Viterbi's algorithm: best[j] = max over pieces x[i:j] of best[i] + score(x[i:j]). A character that
-// is no piece is an unknown one; unknown ones beside each other are one token.
+// Viterbi's algorithm: best[j] = max over pieces x[i:j] of best[i] + score(x[i:j]). A character
+// that is no piece is an unknown one; unknown ones next to each other are one token.
 void Unigram::append_pieces(std::u32string_view part, const std::string& place,
                             std::vector<std::int32_t>& tokens) const {
   struct Best {

@@ -13,10 +13,10 @@ namespace skytape::data {
 
 class TokenizerJson;
 
-/// Where a ▁ is put in front of a text that has none there.
+/// The places where a ▁ is put in front of a text that has none there.
 enum class BlankInFront { always, first, never };  // first: not behind an added token or a blank
 
-/// What a tokeniser was made of.
+/// The parts that a tokeniser is made of.
 struct UnigramParts {
   std::vector<std::string> entries;  // by number, added tokens among them
   /// "normalizer" and "pre_tokenizer" as tokenizer.json has them, and of its "model" "unk_id",
@@ -39,7 +39,7 @@ class Unigram final : public ListedVocabulary {
   void put(Json& provenance) const override;
 
  private:
-  /// How a normalised text is cut before pieces are sought.
+  /// The cuts of a normalised text before pieces are sought.
   struct Cuts {
     bool at_spaces = false;  // white space is no part of a text, it ends a part
     bool blanks = false;     // blanks become ▁

@@ -21,7 +21,7 @@ enum class TokenUnit { words, integers };
 [[nodiscard]] std::optional<TokenUnit> find_token_unit(std::string_view name);
 
 /// The words of a text, ASCII letters made small: a word is a run of letters, digits and characters
-/// beyond ASCII; any other character that is no blank is a word of its own. Or its integers, apart
+/// beyond ASCII; any other character that is no blank is a separate word. Or its integers, apart
 /// by blanks or commas: DataError naming `place` for anything else.
 [[nodiscard]] std::vector<std::string> units_of(TokenUnit unit, std::string_view text,
                                                 const std::string& place);

@@ -1,4 +1,4 @@
-// What the tokens of a text are, and their numbers: the interface of all tokenisers but bytes.
+// The tokens of a text and their numbers: the interface of all tokenisers but bytes.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class Vocabulary {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  /// How --tokens calls it.
+  /// Returns the kind's name in --tokens.
   [[nodiscard]] virtual std::string_view kind() const = 0;
   /// Tokens are the numbers 0..size()-1. In a prepared set they are stored as they are; ids are one
   /// more, so that 0 stays free for padding.
@@ -28,9 +28,9 @@ class Vocabulary {
   /// DataError naming `place` where the text has none of the tokens' form: no UTF-8, no integers.
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text,
                                                          const std::string& place) const = 0;
-  /// What a token looks like.
+  /// Returns a token's text for readers.
   [[nodiscard]] virtual std::string entry(std::int32_t token) const = 0;
-  /// What a model reads, as a text.
+  /// Returns the tokens that a model reads, as a text.
   [[nodiscard]] virtual std::string text_of(std::span<const std::int32_t> tokens) const = 0;
   /// The token that stands between two texts of a corpus; -1: there is none.
   [[nodiscard]] virtual std::int32_t end_of_text() const { return -1; }
@@ -51,7 +51,7 @@ class Vocabulary {
 /// Most tokens of a vocabulary whose texts are to be stored: two bytes hold each of them.
 inline constexpr std::int64_t kMostStored = 65'536;
 
-/// What --tokens says: a kind, and where its files are.
+/// The value of --tokens: a kind, and the path of its files.
 struct TokenChoice {
   std::string kind;
   std::filesystem::path from;  // of bytes, words and integers: empty
@@ -66,7 +66,7 @@ struct TokenChoice {
 
 /// A vocabulary as the provenance of a set holds it: {"tokens": "words", "vocabulary": […]}.
 void put_vocabulary(const Vocabulary& vocabulary, Json& provenance);
-/// Whether there is one, and the vocabulary itself. DataError if it is broken.
+/// Returns whether there is one, and the vocabulary itself. DataError if it is broken.
 [[nodiscard]] bool has_vocabulary(const Json& provenance);
 [[nodiscard]] std::shared_ptr<const Vocabulary> vocabulary_in(const Json& provenance);
 /// "words as tokens: 20 different ones, …": takes the vocabulary out of the provenance, which is

@@ -214,7 +214,7 @@ std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& fil
   const TokeniserConfig config(file.parent_path());
   WordPieceOptions options;
   options.lower_case = config.flag("do_lower_case", options.lower_case);
-  // Where nothing else is said, accents go where capital letters go.
+  // By default accents are stripped where capital letters become small ones.
   options.strip_accents = config.flag("strip_accents", options.lower_case);
   options.split_cjk = config.flag("tokenize_chinese_chars", options.split_cjk);
   std::vector<SpecialToken> added = add_tokens(file.parent_path(), entries);

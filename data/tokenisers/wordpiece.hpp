@@ -12,7 +12,7 @@ namespace skytape::data {
 class ByteStream;
 class TokenizerJson;
 
-/// What happens to a text before it is cut. The defaults are those of BERT's uncased models.
+/// The changes to a text before it is cut. The defaults are those of BERT's uncased models.
 struct WordPieceOptions {
   bool lower_case = true;     // capital letters become small ones
   bool strip_accents = true;  // é becomes e
@@ -25,7 +25,7 @@ class WordPiece final : public ListedVocabulary {
 
   /// `entries` by number. DataError naming `source` unless [PAD],
   /// [UNK], [CLS], [SEP] and [MASK] are among them.
-  /// `added`: entries that are found in a text before it is cut into words, beside those five.
+  /// `added`: entries that are found in a text before it is cut into words, besides those five.
   WordPiece(std::vector<std::string> entries, const WordPieceOptions& options,
             const std::string& source, std::vector<SpecialToken> added = {});
 
@@ -47,7 +47,7 @@ class WordPiece final : public ListedVocabulary {
 };
 
 /// Reads a `tokenizer.json`, or a `vocab.txt`, an entry a line. Of the latter a `tokenizer.json`
-/// beside it decides how texts are cut, where it has the same entries; else a
+/// next to it decides how texts are cut, where it has the same entries; else a
 /// `tokenizer_config.json` says whether capital letters, accents and Chinese characters are to be
 /// kept, and it and other files add tokens (add_tokens). DataError with file and line.
 [[nodiscard]] std::shared_ptr<const WordPiece> read_wordpiece(const std::filesystem::path& file);

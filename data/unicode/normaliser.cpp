@@ -32,9 +32,9 @@ std::string from_base64(std::string_view text, const std::string& source) {
   return bytes;
 }
 
-/// SentencePiece's table of normal forms, as a model file holds it: the size of a trie in bytes, the
-/// trie (a double array as the library Darts makes it, 32 bits a unit), and the normal forms, each
-/// with a zero byte behind it. The numbers are little endian.
+/// SentencePiece's table of normal forms, as a model file holds it: the size of a trie in bytes,
+/// the trie (a double array as the library Darts makes it, 32 bits a unit), and the normal forms,
+/// each with a zero byte behind it. The numbers are little endian.
 class Charsmap {
  public:
   Charsmap(const std::string& bytes, const std::string& source) {
@@ -130,7 +130,7 @@ Text without_marks(Text text) {
   return text;
 }
 
-/// Puts `by` where `part` stands; of several blanks where `run` says so, for all of them at once.
+/// Puts `by` where `part` stands; if `run`, once for several blanks in a row.
 Text replaced(const Text& text, std::u32string_view part, std::u32string_view by, bool run) {
   Text all;
   for (std::size_t at = 0; at < text.size();) {

@@ -12,8 +12,8 @@ namespace skytape::data {
 /// A normaliser's steps in their order, each a function of the whole text.
 class Normaliser {
  public:
-  /// `spec`: the member "normalizer": null, an object with a "type", or a sequence of such. DataError
-  /// naming `source` and the type that is not supported.
+  /// `spec`: the member "normalizer": null, an object with a "type", or a sequence of such.
+  /// DataError naming `source` and the type that is not supported.
   Normaliser(const Json& spec, const std::string& source);
 
   [[nodiscard]] std::u32string operator()(std::u32string text) const;

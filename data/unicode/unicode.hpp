@@ -8,7 +8,7 @@
 
 namespace skytape::data {
 
-/// Whether this build has Unicode's tables.
+/// Returns whether this build has Unicode's tables.
 [[nodiscard]] bool knows_unicode();
 
 /// The characters of a text. DataError naming `place` where the bytes are no UTF-8.
@@ -26,15 +26,16 @@ void append_utf8(std::string& text, char32_t character);
 [[nodiscard]] bool is_nonspacing_mark(char32_t c);
 /// Those, and marks that take room or enclose (M).
 [[nodiscard]] bool is_mark(char32_t c);
-/// Says whether \w takes a character (Unicode's report 18): alphabetic characters, marks, decimal digits,
-/// what connects words (_), and joiners.
+/// Says whether \w takes a character (Unicode's report 18): alphabetic characters, marks, decimal
+/// digits, what connects words (_), and joiners.
 [[nodiscard]] bool is_word_character(char32_t c);
 /// Characters that control something, shape their neighbours or are for private use (Cc, Cf, Co).
 [[nodiscard]] bool is_control(char32_t c);
 
 /// In small letters: one character, or two (İ becomes i and a dot above).
 [[nodiscard]] std::u32string lower_case(std::u32string_view text);
-/// Letters with their accents (C) or apart from them (D); with K, too, what looks alike is the same.
+/// Letters with their accents (C) or apart from them (D); with K, too, what looks alike is the
+/// same.
 enum class NormalForm { c, d, kc, kd };
 [[nodiscard]] std::u32string normal_form(std::u32string_view text, NormalForm form);
 /// The parts that a reader takes for one character each: a letter and its accents, an emoji.

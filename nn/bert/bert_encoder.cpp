@@ -5,7 +5,7 @@
 namespace skytape::nn {
 namespace {
 
-/// What EncoderLayer reads of a model's configuration.
+/// Returns the part of a model's configuration that EncoderLayer reads.
 ModelConfig layer_config(const BertConfig& config) {
   ModelConfig model;
   model.attention = config.attention;

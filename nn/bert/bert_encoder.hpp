@@ -5,7 +5,7 @@
 // It draws no dropout: it encodes. Parameters have the names that nn::Model gives the same parts;
 // train/encoders/as_run.hpp makes such a model of one, to be trained.
 //
-// Letters: B batch, N positions of this batch, E model width.
+// Notation: B batch, N positions of this batch, E model width.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a model is, in numbers and words: read by configurations, which compute nothing, and by the
-// layers, which do.
+// The definition of a model, in numbers and words. Configurations, which compute nothing, and the
+// layers read it.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ enum class Positions { learned, sinusoidal, rotary, none };
 /// tokens weighted by exp(x.w / sqrt E) with a learned w.
 enum class Pooling { nominal, mean, first, cls, max, attention };
 
-/// Where layer norms stand: before attention and MLP and behind the last layer, or behind every
+/// The place of layer norms: before attention and MLP and behind the last layer, or behind every
 /// residual sum and the embedding, as in BERT.
 enum class Norm { pre, post };
 
-/// What a model is trained for: a class of each example, or the tokens that were hidden in it.
+/// The objective of training: a class of each example, or the tokens that were hidden in it.
 enum class Objective { classify, predict_masked };
 
 /// The options, and what task, data and method decide.
@@ -41,7 +41,7 @@ struct ModelConfig {
   std::int64_t nominal_length = 2048;  // positions before trimming
   int sequences = 1;                   // of an example; 2: a dual encoder, both through one encoder
   std::int64_t columns = 0;            // tokens in a row of a picture; 0: no picture
-  bool pixels = false;                 // tokens are grey values: predicted as numbers, not as ids
+  bool pixels = false;                 // tokens are intensities: predicted as numbers, not as ids
   std::int32_t separator = -1;         // id behind the first text of a pair; -1: texts are single
   Objective objective = Objective::classify;
   std::vector<double> class_weights = {};  // [C], of the training loss; empty: all 1

@@ -1,15 +1,15 @@
-// How a training moves the parameters: the rate at each step, and AdamW's numbers.
+// The optimiser's settings: the learning rate at each step, and AdamW's numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace skytape::nn {
 
-/// How the learning rate runs over the steps t = 0, 1, …
+/// The curve of the learning rate over the steps t = 0, 1, …
 enum class Curve {
   /// Linear in two phases with momentum cycling, as PyTorch's OneCycleLR with the settings of the
-  /// papers' code: from max/25 to max until step `warmup` - 1, then to max/25/1e4 at step `steps` - 1;
-  /// beta1 runs 0.95 -> 0.85 -> 0.95.
+  /// papers' code: from max/25 to max until step `warmup` - 1, then to max/25/1e4 at step `steps` -
+  /// 1; beta1 runs 0.95 -> 0.85 -> 0.95.
   one_cycle,
   /// max min(1, t / warmup) sqrt(warmup / max(t, warmup)), beta1 = 0.9: as the Long Range Arena's
   /// code, which begins with a step of rate 0.

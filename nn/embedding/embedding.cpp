@@ -68,9 +68,9 @@ Var Embedding::operator()(Tape& tape, const Tensor& ids, const Tensor& mask) con
     x = x + embedding(tape.parameter(*types), token_types(ids, separator_));
   }
   if (patches != nullptr) {
-    const Tensor greys = patch_greys(ids, columns_, patch_side_, tokens->value.dtype());
+    const Tensor intensities = patch_intensities(ids, columns_, patch_side_, tokens->value.dtype());
     const Var map = matmul(tape.parameter(*waves_), tape.parameter(*patches));  // [T, E]
-    x = x + matmul(tape.constant(greys), map) + tape.parameter(*constant);
+    x = x + matmul(tape.constant(intensities), map) + tape.parameter(*constant);
   }
   if (ngrams != nullptr) {
     const Tensor slots = ngram_slots(ids, longest_ngram_, ngrams->shape[0]);  // [G, B, N]

@@ -1,6 +1,6 @@
-// What a layer above first sees of a token: a vector of what it is, and of where it stands.
+// The embedding of a token: a vector of its id, and of its position.
 //
-// Letters: B batch, N positions of this batch, E model width, V vocabulary, S rows of the table of
+// Notation: B batch, N positions of this batch, E model width, V vocabulary, S rows of the table of
 // n-grams, T pixels of a square.
 #pragma once
 
@@ -15,26 +15,28 @@
 
 namespace skytape::nn {
 
-/// A trained vector of the token, of its position, of its distance to the last token, of the text of
-/// a pair that it is of and of the n-grams that end there, as configured; they start as N(0, 0.02²),
-/// as in the papers' code, and n-grams five times as high, or as configured: they say most, and
-/// Adam's first steps, which are as large as the rate, would otherwise wipe out what tells them apart.
-/// The padding id 0 has an ordinary trainable vector. With `patch`, a linear map of the greys around a pixel is added
-/// (patches.hpp), as high. It has a constant, because a layer norm takes the length of a vector away.
+/// A trained vector of the token, of its position, of its distance to the last token, of the text
+/// of a pair that it is of and of the n-grams that end there, as configured; they start as N(0,
+/// 0.02²), as in the papers' code, and n-grams five times as high, or as configured: they say most,
+/// and Adam's first steps, which are as large as the rate, would otherwise wipe out what tells them
+/// apart. The padding id 0 has an ordinary trainable vector. With `patch`, a linear map of the
+/// intensities around a pixel is added (patches.hpp), as high. It has a constant, because a layer
+/// norm takes the length of a vector away.
 struct Embedding {
   Parameter* tokens;               // [V, E]
   Parameter* positions = nullptr;  // [nominal length, E]: trained or sinusoidal; nullptr: not added
   Parameter* from_end = nullptr;   // [nominal length, E], trained; nullptr: not added
   Parameter* types = nullptr;      // [2, E], trained; nullptr: not added
   Parameter* ngrams = nullptr;     // [S, E], trained; nullptr: not added
-  Parameter* patches = nullptr;  // [T, E], of the greys around a pixel, trained; nullptr: not added
+  Parameter* patches =
+      nullptr;  // [T, E], of the intensities around a pixel, trained; nullptr: not added
   Parameter* constant = nullptr;  // [E], trained, where there are patches
 
   Embedding(ParameterStore& store, const std::string& name, const ModelConfig& config);
   /// ids: i32[B, N], mask: [B, N] -> [B, N, E].
   [[nodiscard]] Var operator()(Tape& tape, const Tensor& ids, const Tensor& mask) const;
-  /// The same behind dropout: one kernel on CUDA where at most one vector is added to the token's, of its
-  /// position or its distance to the last token.
+  /// The same behind dropout: one kernel on CUDA where at most one vector is added to the token's,
+  /// of its position or its distance to the last token.
   [[nodiscard]] Var dropped(Tape& tape, const Tensor& ids, const Tensor& mask,
                             const Dropout& dropout) const;
 

@@ -39,7 +39,8 @@ std::int64_t numbers(const Tensor& dx, const Dropout& options) {
   return dx.size(2) * (options.nominal_length == 0 ? dx.size(1) : options.nominal_length);
 }
 
-/// Whether warps have chunks of 128 element numbers, of the same positions in every sequence.
+/// Returns whether warps have chunks of 128 element numbers, of the same positions in every
+/// sequence.
 bool aligned(const tensor::DropoutPlan& plan, const Tensor& dx, const Dropout& options) {
   constexpr std::int64_t kChunk = tensor::kDropoutChunk;
   const std::int64_t e = dx.size(2);
@@ -48,13 +49,12 @@ bool aligned(const tensor::DropoutPlan& plan, const Tensor& dx, const Dropout& o
 }
 
 /// The same on CUDA where places are n, in one pass over dx.
-Gradients gradients_at_once(const tensor::DropoutPlan& plan, const Tensor& dx,
-                            const LookUp& options, std::int64_t vocabulary,
-                            std::int64_t second_rows) {
+Gradients fused_gradients(const tensor::DropoutPlan& plan, const Tensor& dx, const LookUp& options,
+                          std::int64_t vocabulary, std::int64_t second_rows) {
   const Shape shape({second_rows, dx.size(2)});
   Gradients g{{}, second_rows > dx.size(1) ? zeros_like(dx, shape) : empty_like(dx, shape)};
   if constexpr (kHaveCuda) {
-    Tensor d;  // [B, N, E], where the table needs a pass of its own
+    Tensor d;  // [B, N, E], where the table needs a separate pass
     if (tensor::token_table_fits(vocabulary, dx.dtype())) {
       g.dtable = empty_like(dx, {vocabulary, dx.size(2)});
     } else if (plan.threshold > 0) {
@@ -105,24 +105,23 @@ Var look_up(Var table, Var second, const LookUp& options) {
   const Shape shape = options.ids.shape().append(t.size(1));  // [B, N, E]
   const tensor::DropoutPlan plan =
       tensor::dropout_plan("look_up", shape, t.device(), options.dropout);
-  const bool at_once = t.device() == Device::cuda && shape.numel() > 0 &&
-                       shape.numel() <= std::numeric_limits<std::int32_t>::max();
+  const bool fused = t.device() == Device::cuda && shape.numel() > 0 &&
+                     shape.numel() <= std::numeric_limits<std::int32_t>::max();
   Tensor x;  // [B, N, E]
-  if (at_once) {
+  if (fused) {
     x = empty_like(t, shape);
     if constexpr (kHaveCuda) look_up_on(Cuda{}, plan, t, s, options, x);
   } else {
     x = by_definition(t, s, options);
   }
   return record("look_up", {table, second}, x,
-                [plan, at_once, options, vocabulary = t.size(0),
+                [plan, fused, options, vocabulary = t.size(0),
                  second_rows = s.defined() ? s.size(0) : 0](const Tensor& dx, Grads& g) {
                   const std::int64_t rows = g.needs(1) ? second_rows : 0;
                   const bool by_position = rows > 0 && !options.places.defined();
-                  const Gradients found =
-                      at_once && by_position && aligned(plan, dx, options.dropout)
-                          ? gradients_at_once(plan, dx, options, vocabulary, rows)
-                          : gradients(dx, options, vocabulary, rows);
+                  const Gradients found = fused && by_position && aligned(plan, dx, options.dropout)
+                                              ? fused_gradients(plan, dx, options, vocabulary, rows)
+                                              : gradients(dx, options, vocabulary, rows);
                   g.add(0, found.dtable);
                   if (rows > 0) g.add(1, found.dsecond);
                 });

@@ -36,8 +36,8 @@ template <class T> struct RowsAdded {
   }
 };
 
-/// The same where chunks begin with ranges and E is a multiple of 4: a warp has two chunks, a lane four
-/// neighbouring numbers of each.
+/// The same where chunks begin with ranges and E is a multiple of 4: a warp has two chunks, a lane
+/// four neighbouring numbers of each.
 template <class T> struct FourAdded {
   DropoutPlan plan;
   RowsAdded<T> in;

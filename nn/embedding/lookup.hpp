@@ -2,7 +2,8 @@
 //
 //   x[b, n] = drop(table[ids[b, n]] + second[place(b, n)])
 //
-// Letters: B batch, N positions of this batch, E model width, V vocabulary, S rows of the second table.
+// Notation: B batch, N positions of this batch, E model width, V vocabulary, S rows of the second
+// table.
 #pragma once
 
 #include "autograd/tape.hpp"
@@ -16,7 +17,8 @@ struct LookUp {
   Tensor places;  // i32[B, N]: rows of the second table; undefined: n
   Dropout dropout;
 };
-/// table [V, E]; second [S, E], S at least N where there are no places, or undefined: nothing is added.
+/// table [V, E]; second [S, E], S at least N where there are no places, or undefined: nothing is
+/// added.
 [[nodiscard]] Var look_up(Var table, Var second, const LookUp& options);
 
 // Its kernel (lookup.cu).

@@ -1,11 +1,11 @@
 // Vectors of n-grams: a sum that tells a position which tokens stand before its own.
 //
-// A byte says little; two to six of them are nearly words. Their vectors lie in one table, at a row
+// A byte says little; two to six of them are nearly words. Their vectors are in one table, at a row
 // that a hash chooses, as in Bojanowski et al. 2017 (fastText) and Pagnoni et al. 2024, sec. 3.2.1
 // (byte latent transformer): a table of all 256^6 would be mostly empty, and n-grams that share a
 // row are told apart by the others that end at the same place.
 //
-// Letters: B batch, N positions of this batch, E width, G lengths of n-grams, S rows of the table.
+// Notation: B batch, N positions of this batch, E width, G lengths of n-grams, S rows of the table.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,8 @@ namespace skytape::nn {
 
 // The two builds of the kernels behind these (ngrams.kernel.cpp).
 
-/// slots[g, b, i] = row of the (g+2)-gram that ends at position i. ids: i32[B, N], slots: i32[G, B, N].
+/// slots[g, b, i] = row of the (g+2)-gram that ends at position i. ids: i32[B, N], slots:
+/// i32[G, B, N].
 void ngram_slots_on(Cpu, const Tensor& ids, std::int64_t rows, Tensor& slots);
 void ngram_slots_on(Cuda, const Tensor& ids, std::int64_t rows, Tensor& slots);
 

@@ -1,4 +1,4 @@
-// Where each n-gram has its vector, and the sum of the vectors at a position.
+// Hashes each n-gram to the row of its vector, and sums the vectors at a position.
 #include "nn/embedding/ngrams.hpp"
 #include "tensor/launch/launch.hpp"
 

@@ -7,16 +7,17 @@
 
 namespace skytape::nn {
 
-Tensor patch_greys(const Tensor& ids, std::int64_t columns, std::int64_t side, DType dtype) {
-  ENSURE(ids.rank() == 2 && ids.dtype() == DType::i32, "patch_greys: expected ids i32[B, N], got ",
-         ids);
-  ENSURE(columns >= 1, "patch_greys: a picture has columns, got ", columns);
-  ENSURE(side >= 1 && side % 2 == 1, "patch_greys: expected an odd side, got ", side);
-  Tensor greys =
+Tensor patch_intensities(const Tensor& ids, std::int64_t columns, std::int64_t side, DType dtype) {
+  ENSURE(ids.rank() == 2 && ids.dtype() == DType::i32,
+         "patch_intensities: expected ids i32[B, N], got ", ids);
+  ENSURE(columns >= 1, "patch_intensities: a picture has columns, got ", columns);
+  ENSURE(side >= 1 && side % 2 == 1, "patch_intensities: expected an odd side, got ", side);
+  Tensor intensities =
       Tensor::empty({ids.size(0), ids.size(1), side * side}, dtype, ids.device());  // [B, N, T]
-  if (greys.numel() == 0) return greys;
-  on_device(ids.device(), [&](auto tag) { patch_greys_on(tag, ids, columns, side, greys); });
-  return greys;
+  if (intensities.numel() == 0) return intensities;
+  on_device(ids.device(),
+            [&](auto tag) { patch_intensities_on(tag, ids, columns, side, intensities); });
+  return intensities;
 }
 
 Initialiser patch_waves() {

@@ -82,11 +82,11 @@ Var rotary(Var x, const Tensor& angles) {
 }
 
 std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles) {
-  if (q.value().device() == Device::cuda) return rotary_pair_at_once(q, k, angles);
+  if (q.value().device() == Device::cuda) return fused_rotary_pair(q, k, angles);
   return {rotary(q, angles), rotary(k, angles)};
 }
 
-std::array<Var, 2> rotary_pair_at_once(Var q, Var k, const Tensor& angles) {
+std::array<Var, 2> fused_rotary_pair(Var q, Var k, const Tensor& angles) {
   require_turnable("rotary_pair", q.value(), angles);
   require_same_kind("rotary_pair", {&q.value(), &k.value()});
   ENSURE(q.shape() == k.shape(), "rotary_pair: shapes differ: q ", q.value(), ", k ", k.value());

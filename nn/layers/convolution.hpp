@@ -1,6 +1,6 @@
-// A depthwise convolution beside attention: every channel is mixed with its neighbours' alone.
+// A depthwise convolution parallel to attention: every channel is mixed with its neighbours' alone.
 //
-// Letters: B batch, N positions of this batch, E width, T taps in a row, R rows of taps.
+// Notation: B batch, N positions of this batch, E width, T taps in a row, R rows of taps.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,18 @@
 
 namespace skytape::nn {
 
-/// Where a convolution's taps lie around a position: in the sequence, or in a picture that is read
-/// row by row. Nothing is read across the picture's edges.
+/// The places of a convolution's taps around a position: in the sequence, or in a picture that is
+/// read row by row. Nothing is read across the picture's edges.
 struct Window {
   std::int64_t width = 1;    // T, odd
   std::int64_t height = 1;   // R, odd; 1 in a sequence
   std::int64_t columns = 0;  // positions in a row of the picture; 0: the whole sequence is one row
 };
 
-/// y[b, n, e] = sum over r, t of weight[r T + t, e] x[b, n + (r - (R-1)/2) columns + t - (T-1)/2, e];
-/// outside x is 0. x: [B, N, E], weight: [R T, E] -> [B, N, E]. Wu et al. 2019 call it a depthwise
-/// convolution; Xiong et al. 2021 (Nyströmformer) set one beside attention.
+/// y[b, n, e] = sum over r, t of weight[r T + t, e]
+/// x[b, n + (r - (R-1)/2) columns + t - (T-1)/2, e]; outside x is 0. x: [B, N, E], weight: [R T, E]
+/// -> [B, N, E]. Wu et al. 2019 call it a depthwise convolution; Xiong et al. 2021 (Nyströmformer)
+/// use one parallel to attention.
 [[nodiscard]] Var depthwise_convolution(Var x, Var weight, const Window& window);
 
 /// residual + drop(depthwise_convolution of x with padded rows zeroed): one kernel forward on CUDA.
@@ -47,8 +48,8 @@ void convolve_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor
 void convolve_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight,
                  Taps taps, Tensor& y);
 
-/// y = residual + drop(convolution of mask x), and the gradient of x from that of what was dropped out.
-/// residual, x, y: [B, N, E]; mask: [B, N].
+/// y = residual + drop(convolution of mask x), and the gradient of x from that of what was dropped
+/// out. residual, x, y: [B, N, E]; mask: [B, N].
 void add_convolution_on(Cpu, const ConvolutionPlan& plan, const Tensor& residual, const Tensor& x,
                         const Tensor& mask, const Tensor& weight, const tensor::RowDropout& dropout,
                         Tensor& y);
@@ -60,8 +61,8 @@ void masked_adjoint_on(Cpu, const ConvolutionPlan& plan, const Tensor& dy, const
 void masked_adjoint_on(Cuda, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
                        const Tensor& weight, Tensor& dx);
 
-/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads there: x, or mask x where there
-/// is a mask. x, dy: [B, N, E], dweight: [R T, E].
+/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads there: x, or mask x where
+/// there is a mask. x, dy: [B, N, E], dweight: [R T, E].
 void convolution_weight_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
                            const Tensor& dy, Tensor& dweight);
 void convolution_weight_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,

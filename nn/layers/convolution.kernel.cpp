@@ -1,5 +1,5 @@
-// Depthwise convolution over positions, its adjoint, and the gradient of its weights; with the mask, the
-// residual and the dropout around it, too, as CUDA has them in one kernel.
+// Depthwise convolution over positions, its adjoint, and the gradient of its weights; with the
+// mask, the residual and the dropout around it, too, as CUDA has them in one kernel.
 #include <type_traits>
 
 #include "nn/layers/convolution.hpp"
@@ -54,7 +54,7 @@ template <class T, class Around> struct ConvolveRow {
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const std::int64_t n = row % plan.positions, line = n / plan.columns, column = n % plan.columns;
     const std::int64_t above = plan.tap_rows / 2, left = plan.taps / 2, e_count = plan.width;
-    // What lies in the same line of the window and of the picture lies in a row in memory.
+    // Taps of one line of the window and of the picture are consecutive in memory.
     const std::int64_t first = math::max(std::int64_t{0}, left - column);
     const std::int64_t line_end = math::min(plan.columns, plan.positions - line * plan.columns);
     T* const to = y + row * e_count;

@@ -5,8 +5,8 @@
 
 namespace skytape::nn {
 
-/// Mean cross entropy, a scalar, against labels that are 1 - s the example's class and s every class
-/// alike, s the smoothing (Szegedy et al. 2016, sec. 7). logits: [B, C], labels: i32[B].
+/// Mean cross entropy, a scalar, against labels that are 1 - s the example's class and s every
+/// class alike, s the smoothing (Szegedy et al. 2016, sec. 7). logits: [B, C], labels: i32[B].
 [[nodiscard]] Var classification_loss(Var logits, const Tensor& labels, double smoothing);
 
 /// Loss of a batch or a part of one, and the share of its answers that are right, weighted alike.
@@ -15,9 +15,9 @@ struct Scored {
   Tensor correct;  // scalar
 };
 
-/// The mean of that loss where two linear layers with a ReLU between make logits of features [B, K],
-/// and the number of correct answers over `examples`. Few kernels on CUDA. `class_weights` [C]: what
-/// an example's loss is worth, by its class; undefined: 1.
+/// The mean of that loss where two linear layers with a ReLU between make logits of features
+/// [B, K], and the number of correct answers over `examples`. Few kernels on CUDA. `class_weights`
+/// [C]: what an example's loss is worth, by its class; undefined: 1.
 [[nodiscard]] Scored classifier_loss(Var features, const Linear& in, const Linear& out,
                                      const Tensor& labels, double smoothing, double examples,
                                      const Tensor& class_weights = {});

@@ -8,12 +8,12 @@
 namespace skytape::nn {
 namespace {
 
-constexpr std::int64_t kGreys = 256;
+constexpr std::int64_t kIntensities = 256;
 
 Tensor grey_values(const Shape& shape, const Random&) {
   Tensor values = Tensor::empty(shape, DType::f64, Device::cpu);
-  for (std::int64_t i = 0; i < kGreys; ++i) {
-    values.data<double>()[i] = static_cast<double>(i) / (kGreys - 1);
+  for (std::int64_t i = 0; i < kIntensities; ++i) {
+    values.data<double>()[i] = static_cast<double>(i) / (kIntensities - 1);
   }
   return values;
 }
@@ -28,7 +28,7 @@ MaskedHead::MaskedHead(ParameterStore& store, std::int64_t width, std::int64_t i
   bias_ = &store.add("masked_head.bias", {pixels ? 1 : ids}, constant_init(0));
   if (!pixels) return;
   weight_ = &store.add("masked_head.weight", {1, width}, normal_init(0.02));
-  grey_ = &store.add("masked_head.grey", {kGreys, 1}, grey_values, false);
+  grey_ = &store.add("masked_head.grey", {kIntensities, 1}, grey_values, false);
 }
 
 MaskedHead::Answers MaskedHead::operator()(Var x, Parameter& table, const Tensor& at,
@@ -52,9 +52,9 @@ MaskedHead::Answers MaskedHead::of_pixels(Var h, const Tensor& ids) const {
   const Tensor truth = tensor::embedding(grey_->value, ids);                      // [B P, 1]
   const Var off = value - tape.constant(truth);
   const Var distance = reshape(relu(off) + relu(-off), {ids.numel()});  // [B P]
-  // 1 where the distance is below half a grey value: relu(half - distance) > 0, by its sign.
-  const Tensor inside =
-      tensor::unary(tensor::Unary::relu, tensor::affine(distance.value(), -1, 0.5 / (kGreys - 1)));
+  // 1 where the distance is below half an intensity: relu(half - distance) > 0, by its sign.
+  const Tensor inside = tensor::unary(
+      tensor::Unary::relu, tensor::affine(distance.value(), -1, 0.5 / (kIntensities - 1)));
   constexpr double kTiny = 1e-30;  // 0 / 0 is no number
   return {distance, tensor::divide(inside, tensor::affine(inside, 1, kTiny))};
 }

@@ -1,6 +1,7 @@
-// The head of masked-token prediction: what stood at the hidden places. Only their rows are computed.
+// The head of masked-token prediction: what stood at the hidden places. Only their rows are
+// computed.
 //
-// Letters: B batch, N positions of this batch, E width, P places of a sequence, V ids.
+// Notation: B batch, N positions of this batch, E width, P places of a sequence, V ids.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 namespace skytape::nn {
 
 /// h = LN(GELU(x W^T + b)) of a hidden place (Devlin et al. 2019); then either scores of all ids,
-/// h T^T + c with the embedding's own table T (Press and Wolf 2017), or, of pixels, one grey value
+/// h T^T + c with the embedding's own table T (Press and Wolf 2017), or, of pixels, one intensity
 /// in [0, 1], h w + c.
 class MaskedHead {
  public:
@@ -19,7 +20,7 @@ class MaskedHead {
 
   /// Losses and hits of the places `at`. x: [B, N, E], table: [V, E], at and ids: i32[B, P] ->
   /// [B P] each: cross entropy, and 1 where the largest score is right; of pixels |value - truth|,
-  /// and 1 where that is below half a grey value.
+  /// and 1 where that is below half an intensity.
   struct Answers {
     Var losses;
     Tensor correct;
@@ -36,7 +37,7 @@ class MaskedHead {
   LayerNorm norm_;
   Parameter* bias_ = nullptr;    // c: [V], or [1] of pixels
   Parameter* weight_ = nullptr;  // w: [1, E], of pixels
-  Parameter* grey_ = nullptr;    // [256, 1]: grey value of an id, a constant; of pixels
+  Parameter* grey_ = nullptr;    // [256, 1]: intensity of an id, a constant; of pixels
 };
 
 }  // namespace skytape::nn

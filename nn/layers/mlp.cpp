@@ -4,10 +4,9 @@
 
 namespace skytape::nn {
 
-// What lies between x and y is not saved, but for 32 bytes a token: it takes less time to compute than
-// to read.
-Var mlp_at_once(const MlpVars& v, double norm_factor, const Dropout& hidden,
-                const Dropout& output) {
+// The values between x and y are not saved, but for 32 bytes a token: computing them again takes
+// less time than reading them.
+Var fused_mlp(const MlpVars& v, double norm_factor, const Dropout& hidden, const Dropout& output) {
   const tensor::MlpWeights w{v.norm_weight.value(), v.norm_bias.value(), norm_factor,
                              v.in_weight.value(),   v.in_bias.value(),   v.out_weight.value(),
                              v.out_bias.value()};
@@ -33,7 +32,7 @@ Var mlp_block(Var x, const LayerNorm& norm, const Linear& in, const Linear& out,
                              in.weight->value,   in.bias->value,   out.weight->value,
                              out.bias->value};
   if (tensor::mlp_is_one_kernel(x.value(), w)) {
-    return mlp_at_once(
+    return fused_mlp(
         {x, tape.parameter(*norm.weight), tape.parameter(*norm.bias), tape.parameter(*in.weight),
          tape.parameter(*in.bias), tape.parameter(*out.weight), tape.parameter(*out.bias)},
         norm.factor, hidden, output);

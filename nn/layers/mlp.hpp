@@ -20,7 +20,7 @@ struct MlpVars {
   Var out_weight, out_bias;    // [E, F], [E]
 };
 /// The op itself, on either device, at any precision.
-[[nodiscard]] Var mlp_at_once(const MlpVars& v, double norm_factor, const Dropout& hidden,
-                              const Dropout& output);
+[[nodiscard]] Var fused_mlp(const MlpVars& v, double norm_factor, const Dropout& hidden,
+                            const Dropout& output);
 
 }  // namespace skytape::nn

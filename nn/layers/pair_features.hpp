@@ -1,6 +1,6 @@
-// What a head sees of two encodings, of one encoder on two documents.
+// The features that a head sees of two encodings, of one encoder on two documents.
 //
-// Letters: B batch, E width.
+// Notation: B batch, E width.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,16 @@
 
 namespace skytape::nn {
 
-/// x less the mean of all encodings, which is the first E entries of `mean` over its last, or 0 before
-/// the first step. To the mean x is no cause but a sample: the sum and number of its rows stand where
-/// a gradient would. x: [B, E], mean: [E + 1] -> [B, E].
+/// x less the mean of all encodings, which is the first E entries of `mean` over its last, or 0
+/// before the first step. To the mean x is no cause but a sample: the sum and number of its rows
+/// stand where a gradient would. x: [B, E], mean: [E + 1] -> [B, E].
 [[nodiscard]] Var centred(Var x, Var mean);
 
 /// a, b, a * b and a - b, as the Long Range Arena joins two encodings. With `cosine` these are of
 /// unit vectors u along a - c and v along b - c, where c is the running mean of all encodings in
-/// training, and 4 u.v joins them. Mean encodings of long texts have nearly one direction: what tells
-/// two of them apart is small beside it, and drowns the cosine as well if they stay as they are.
+/// training, and 4 u.v joins them. Mean encodings of long texts have nearly one direction: what
+/// tells two of them apart is small against it, and drowns the cosine as well if they stay as they
+/// are.
 class PairFeatures {
  public:
   PairFeatures(ParameterStore& store, std::int64_t width, bool cosine);

@@ -15,8 +15,8 @@ Var mean_of_tokens(Var x, const Tensor& mask) {
   return sum(x, 1) * x.tape().constant(share);
 }
 
-/// What lowers padded positions, [B, N]: 0 or -1e30. Not -inf, so that every sum stays finite; a
-/// sequence of padding alone has zero rows, whatever weighs them.
+/// Returns the term that lowers padded positions, [B, N]: 0 or -1e30. It is not -inf, so that every
+/// sum stays finite; a sequence of padding alone has zero rows, whatever their weights.
 Tensor below_tokens(const Tensor& mask) {
   constexpr double kFar = 1e30;
   return tensor::affine(mask, kFar, -kFar);

@@ -1,6 +1,6 @@
 // From the encodings of a sequence's positions to one vector.
 //
-// Letters: B batch, N positions of this batch, E width.
+// Notation: B batch, N positions of this batch, E width.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace skytape::nn {
 
-/// How every sequence is pooled. A sequence without real tokens gives zeros.
+/// The pooling of every sequence. A sequence without real tokens gives zeros.
 class Pool {
  public:
   Pool(ParameterStore& store, Pooling pooling, std::int64_t width, std::int64_t nominal_length);

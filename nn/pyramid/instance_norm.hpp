@@ -1,7 +1,7 @@
 // Instance norm (Ulyanov et al. 2016): each channel of a picture brought to mean 0 and variance 1
 // over the picture's own places, so that what is rare in it stands out. No other example enters.
 //
-// Letters: B batch, N places, E width.
+// Notation: B batch, N places, E width.
 #pragma once
 
 #include "autograd/tape.hpp"

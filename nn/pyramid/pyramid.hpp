@@ -7,7 +7,7 @@
 // stages had not left chance on Pathfinder after 600 to 900 steps, when these had
 // (train/results/tasks-cpu.md).
 //
-// Letters: B batch, N positions of this batch, M places of a halved picture, E width.
+// Notation: B batch, N positions of this batch, M places of a halved picture, E width.
 #pragma once
 
 #include <cstdint>

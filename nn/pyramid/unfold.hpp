@@ -1,6 +1,6 @@
 // The windows of a picture as rows (im2col): a convolution of all channels is then one product.
 //
-// Letters: B batch, N places of the picture, M windows, E width.
+// Notation: B batch, N places of the picture, M windows, E width.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,16 @@ struct Windows {
   [[nodiscard]] std::int64_t along(std::int64_t places) const { return ceil_div(places, stride); }
 };
 
-/// y[b, m, (r side + c) E + e]: channel e of place (r, c) of window m, 0 outside the picture. Window
-/// m = i along(columns) + j lies around place (i stride, j stride). x: [B, N, E] -> [B, M, side² E].
+/// y[b, m, (r side + c) E + e]: channel e of place (r, c) of window m, 0 outside the picture.
+/// Window m = i along(columns) + j lies around place (i stride, j stride). x: [B, N, E] ->
+/// [B, M, side² E].
 [[nodiscard]] Var unfold(Var x, const Windows& windows);
 
 // The two builds of the windows' kernels (unfold.kernel.cpp).
 
 struct UnfoldPlan {
   std::int64_t rows, columns;          // of the picture; rows columns = N
-  std::int64_t out_rows, out_columns;  // windows below and beside one another; their product is M
+  std::int64_t out_rows, out_columns;  // windows vertically and horizontally; their product is M
   std::int64_t width;                  // E
   std::int64_t side, stride;
 };

@@ -27,7 +27,7 @@ template <class T> struct UnfoldRow {
   }
 };
 
-/// What all windows that hold a place have of it, added up tap by tap.
+/// Adds up, tap by tap, the parts of a place in all windows that hold it.
 template <class T> struct FoldRow {
   const T* dy;  // [B, M, side² E]
   T* dx;        // [B, N, E]

@@ -27,7 +27,8 @@ ClassifierPlan plan_of(const char* op, const Tensor& x, const ClassifierWeights&
   return p;
 }
 
-// ---- by its definition, on any device ------------------------------------------------------------
+// ---- by its definition, on any device
+// ------------------------------------------------------------
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return add(matmul(x, weight, Op::none, Op::transpose), bias);

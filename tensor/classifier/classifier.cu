@@ -1,5 +1,6 @@
-// The classifier on CUDA. Forward: a block has an example, and four lanes a row of a weight. Backward:
-// a block has an example's dx or a hidden channel's gradients. All sums have a fixed order.
+// The classifier on CUDA. Forward: a block has an example, and four lanes a row of a weight.
+// Backward: a block has an example's dx or a hidden channel's gradients. All sums have a fixed
+// order.
 #include "tensor/classifier/classifier.hpp"
 
 #include <algorithm>
@@ -149,8 +150,8 @@ template <class T> struct Gradients {
 
 template <class T> using WarpSums = T[kWarps][kWarp];
 
-/// to[j step] = Σ_i weights[i] rows[i, j] for rows [n, width], by the whole block: warps share the i,
-/// and what they found is added in order.
+/// to[j step] = Σ_i weights[i] rows[i, j] for rows [n, width], by the whole block: warps share the
+/// i, and what they found is added in order.
 template <class T> __device__ void combine(const T* weights, const T* rows, std::int64_t n,
                                            std::int64_t width, WarpSums<T>& warp_sums, T* to,
                                            std::int64_t step) {

@@ -4,7 +4,7 @@
 //   loss = mean over b of w_{label_b} (logsumexp(z_b) - Σ_c t_bc z_bc), w the weights of classes
 //   t_bc = (1 - s) [c = label_b] + s / C, s the label smoothing
 //
-// Letters: B examples, K features, F hidden channels, C classes.
+// Notation: B examples, K features, F hidden channels, C classes.
 #pragma once
 
 #include "tensor/core/tensor.hpp"
@@ -16,8 +16,9 @@ struct ClassifierWeights {
   Tensor out_weight, out_bias;  // [C, F], [C]
 };
 
-/// Whether forward is two kernels and backward one: on CUDA, where a few thousand weights make each
-/// product too small for a library. Elsewhere they are as many operations as the definition has.
+/// Returns whether forward is two kernels and backward one: on CUDA, where a few thousand weights
+/// make each product too small for a library. Elsewhere they are as many operations as the
+/// definition has.
 [[nodiscard]] bool classifier_is_fused(const Tensor& x, const ClassifierWeights& w);
 
 struct Classified {
@@ -26,7 +27,8 @@ struct Classified {
   Tensor hidden;   // [B, F], h
   Tensor dlogits;  // [B, C], dloss/dz
 };
-/// Of x [B, K] and labels i32[B], B > 0. A label out of range is an error on a CPU, NaN on CUDA.
+/// Classifies x [B, K] with labels i32[B], B > 0. A label out of range is an error on a CPU, NaN on
+/// CUDA.
 /// Products are fp32 where fused, whatever the device's precision. `class_weights`: [C]; undefined:
 /// all 1.
 [[nodiscard]] Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& labels,

@@ -1,4 +1,4 @@
-// Where a tensor lives.
+// The devices that tensors are on.
 #pragma once
 
 #include <string>
@@ -20,7 +20,8 @@ struct Cuda {};
 [[nodiscard]] std::string cuda_fault();
 [[nodiscard]] inline bool cuda_available() { return cuda_fault().empty(); }
 
-/// Which of the machine's GPUs `Device::cuda` is, from 0 on. To be called before its first use.
+/// Makes GPU `number`, from 0 on, the one that `Device::cuda` is. Must be called before its first
+/// use.
 void use_gpu(int number);
 
 /// Waits until everything submitted to the device is done; nothing to do on a CPU.

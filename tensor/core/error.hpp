@@ -35,8 +35,8 @@ struct NonFiniteError : Error {
   explicit NonFiniteError(const std::string& text) : Error(text, 4) {}
 };
 
-/// A part of a message, whatever a stream prints. What it is of is forgotten here, so that a message
-/// costs its file one call: it used to cost a template of its own, a tenth of all compiling.
+/// A part of a message, whatever a stream prints. What it is of is forgotten here, so that a
+/// message costs its file one call: it used to cost a separate template, a tenth of all compiling.
 class Part {
  public:
   Part(const char* text)

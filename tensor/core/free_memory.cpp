@@ -29,7 +29,7 @@ std::int64_t number_in(const char* file, const std::string& name, std::int64_t o
   return otherwise;
 }
 
-/// Of /proc/meminfo, which counts in KiB.
+/// Returns the available bytes of /proc/meminfo, which counts in KiB.
 std::int64_t available() {
   const std::int64_t kib = number_in("/proc/meminfo", "MemAvailable:", -1);
   if (kib >= 0) return 1024 * kib;
@@ -37,14 +37,15 @@ std::int64_t available() {
          static_cast<std::int64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// What the control group leaves: its caches can be given back, its anonymous memory not.
+/// Returns the bytes that the control group leaves: its caches can be given back, its anonymous
+/// memory not.
 std::int64_t left_by_group() {
   const std::int64_t most = number_in("/sys/fs/cgroup/memory.max", "", kUnlimited);
   if (most == kUnlimited) return kUnlimited;
   return std::max<std::int64_t>(0, most - number_in("/sys/fs/cgroup/memory.stat", "anon", 0));
 }
 
-/// What `ulimit -v` leaves.
+/// Returns the bytes that `ulimit -v` leaves.
 std::int64_t left_by_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kUnlimited;

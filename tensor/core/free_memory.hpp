@@ -1,4 +1,4 @@
-// How much memory there is left to take.
+// Tells how much memory is free.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a GPU would do, counted without one: the host's half of the CUDA code runs as always, its
-// kernels, products and copies do not. So the count is of the kernels that really run there.
+// Counts a GPU's work without one: the host's half of the CUDA code runs as always, its kernels,
+// products and copies do not. So the count is of the kernels that really run there.
 #pragma once
 
 #include <cstddef>
@@ -42,7 +42,8 @@ class GpuCount {
   static void free(const void* data);
   /// An argument of the next kernel, its padding zero; finds the arrays whose addresses are in it.
   static void argument(const void* value, std::size_t bytes);
-  /// The kernel itself, after its arguments, and the blocks of its grid. `work` has no bytes of arrays.
+  /// The kernel itself, after its arguments, and the blocks of its grid. `work` has no bytes of
+  /// arrays.
   static void kernel(const char* name, const void* function, std::int64_t blocks, Work work);
   /// A library's product, or a copy.
   static void call(const char* name, const Work& work);

@@ -1,5 +1,6 @@
-// How host code picks the matching half of a kernel. Of all headers this one alone depends on whether
-// the build has CUDA: what does not include it is compiled once for both builds (by ccache).
+// Host code picks the matching half of a kernel here. Of all headers only this one depends on
+// whether the build has CUDA: a file that does not include it is compiled once for both builds (by
+// ccache).
 #pragma once
 
 #include <cstdint>

@@ -30,7 +30,8 @@ class GraphMemoryScope {
   [[nodiscard]] std::int64_t tensors() const;
 };
 
-/// A block of device memory, returned to its allocator or lender when the last tensor lets go of it.
+/// A block of device memory, returned to its allocator or lender when the last tensor lets go of
+/// it.
 class Storage {
  public:
   Storage(std::size_t bytes, Device device);

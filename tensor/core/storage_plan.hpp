@@ -15,8 +15,8 @@ namespace cuda {
 CUstream_st* stream();  // as launch/cuda.hpp has it, which only nvcc can read
 }
 
-/// While one lives, no tensor gets a block of GPU memory that another one lets go of: work on another
-/// stream may still use it. One at a time.
+/// While one lives, no tensor gets a block of GPU memory that another one lets go of: work on
+/// another stream may still use it. One at a time.
 class KeptBlocks {
  public:
   KeptBlocks();

@@ -1,5 +1,5 @@
-// Names and numbers in texts: "did you mean …?" for a name that a user misspelt, several in a row, and
-// what a text that should be a number says.
+// Names and numbers in texts: "did you mean …?" for a name that a user misspelt, several in a row,
+// and what a text that should be a number says.
 #pragma once
 
 #include <charconv>
@@ -24,8 +24,8 @@ namespace skytape {
 [[nodiscard]] std::string listed(std::span<const std::string> names,
                                  std::string_view between = ", ");
 
-/// The decimal number that `text` is, from its first letter to its last; nothing for any other text, and
-/// for a number that T does not hold.
+/// The decimal number that `text` is, from its first letter to its last; nothing for any other
+/// text, and for a number that T does not hold.
 template <class T> [[nodiscard]] std::optional<T> number_in(std::string_view text) {
   T value{};
   const char* const end = text.data() + text.size();

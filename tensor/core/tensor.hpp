@@ -72,8 +72,8 @@ class Tensor {
     return from(std::span<const T>(values), shape, dtype, device);
   }
 
-  /// Memory of another library, without a copy: contiguous, and kept alive by `owner` until the last
-  /// tensor that shares it is gone.
+  /// Memory of another library, without a copy: contiguous, and kept alive by `owner` until the
+  /// last tensor that shares it is gone.
   [[nodiscard]] static Tensor lent(void* data, const Shape& shape, DType dtype, Device device,
                                    std::shared_ptr<void> owner);
 
@@ -127,7 +127,7 @@ class Tensor {
   DType dtype_ = DType::f32;
 };
 
-/// How many pieces of one size cover a length: whole / piece, rounded up.
+/// Returns how many pieces of one size cover a length: whole / piece, rounded up.
 template <class T> [[nodiscard]] constexpr T ceil_div(T whole, std::type_identity_t<T> piece) {
   return (whole + piece - 1) / piece;
 }
@@ -138,7 +138,7 @@ template <class T> [[nodiscard]] constexpr T ceil_div(T whole, std::type_identit
 [[nodiscard]] inline Tensor zeros_like(const Tensor& t) {
   return Tensor::zeros(t.shape(), t.dtype(), t.device());
 }
-/// Of another shape, with t's dtype and device.
+/// Returns an uninitialised tensor of another shape, with t's dtype and device.
 [[nodiscard]] inline Tensor empty_like(const Tensor& t, const Shape& shape) {
   return Tensor::empty(shape, t.dtype(), t.device());
 }

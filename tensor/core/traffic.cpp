@@ -28,7 +28,7 @@ TrafficCount::TrafficCount() {
 
 TrafficCount::~TrafficCount() { counting = nullptr; }
 
-// Only where the product is a call of its own: a kernel may multiply inside.
+// Only where the product is a separate call: a kernel may multiply inside.
 LaunchScope::LaunchScope(const Work& stated) : bytes_(stated.bytes) {
   if (counting == nullptr) return;
   counting->stated_.bytes += stated.bytes;

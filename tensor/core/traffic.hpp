@@ -14,10 +14,10 @@ namespace skytape {
 
 class Storage;
 
-/// What one call of a kernel costs. A caller who launches it states what its arguments do not show:
-/// the bytes that pass once more where an array is both read and written, the products.
+/// The cost of one call of a kernel. A caller who launches it states what its arguments do not
+/// show: the bytes that pass once more where an array is both read and written, the products.
 struct Work {
-  std::int64_t bytes = 0;          // read plus written, scratch of its own not counted
+  std::int64_t bytes = 0;          // read plus written, its own scratch not counted
   std::int64_t multiply_adds = 0;  // of scalar products, as tensor::cpu_multiply_adds counts them
   bool product = false;            // at the precision of products: theirs, and tiled attention's
 };

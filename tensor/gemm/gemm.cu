@@ -38,8 +38,8 @@ struct Call {
   static cublasOperation_t letter(Op op) { return op == Op::transpose ? CUBLAS_OP_T : CUBLAS_OP_N; }
 };
 
-/// The handle with the mode of the device's precision. tf32 is a mode. bf16 is asked for by each product's
-/// compute type, which the pedantic mode may keep from the tensor cores.
+/// The handle with the mode of the device's precision. tf32 is a mode. bf16 is asked for by each
+/// product's compute type, which the pedantic mode may keep from the tensor cores.
 cublasHandle_t cublas_at_precision() {
   const cublasMath_t modes[] = {CUBLAS_PEDANTIC_MATH, CUBLAS_TF32_TENSOR_OP_MATH,
                                 CUBLAS_DEFAULT_MATH};  // by Precision
@@ -75,8 +75,8 @@ void multiply_f32(const GemmPlan& p, const Call& s, const float* a, const float*
                                        &beta, c, s.n, p.m * p.n, s.batch));
 }
 
-/// Operands of one type in memory, f32 results. From f32 operands the compute type asks for products of
-/// bf16; an H100's library takes tf32.
+/// Operands of one type in memory, f32 results. From f32 operands the compute type asks for
+/// products of bf16; an H100's library takes tf32.
 void multiply_bf16(const GemmPlan& p, const Call& s, const void* a, const void* b, float* c,
                    cudaDataType_t type, cublasComputeType_t compute) {
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
@@ -86,10 +86,10 @@ void multiply_bf16(const GemmPlan& p, const Call& s, const void* a, const void* 
                                         compute, CUBLAS_GEMM_DEFAULT));
 }
 
-/// Whether a product is so large that it takes less time with operands that were rounded before, by a
-/// kernel each. Measured on an H100: products of bf16 in memory have twice the rate of those of f32
-/// (798 against 391 TFLOP/s), memory 2.9 TB/s. So m n k multiply-adds save 2.6 fs each, and m k + k n
-/// numbers cost 6 bytes each, 2.1 ps: it pays from m n = 800 (m + n) on.
+/// Returns whether a product is so large that it takes less time if a kernel rounds each operand
+/// before. Measured on an H100: products of bf16 in memory have twice the rate of those of f32
+/// (798 against 391 TFLOP/s), memory 2.9 TB/s. So m n k multiply-adds save 2.6 fs each, and m k + k
+/// n numbers cost 6 bytes each, 2.1 ps: it pays from m n = 800 (m + n) on.
 bool rounds_first(const GemmPlan& p) {
   constexpr std::int64_t kLeastWidth = 1024, kLeastDepth = 256;
   const bool aligned = p.m % 8 == 0 && p.n % 8 == 0 && p.k % 8 == 0;

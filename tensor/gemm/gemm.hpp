@@ -5,7 +5,7 @@
 
 namespace skytape {
 
-/// Whether an operand enters a product as it is or transposed (last two axes swapped).
+/// States whether an operand enters a product as it is or transposed (last two axes swapped).
 enum class Op : bool { none, transpose };
 
 namespace tensor {
@@ -29,10 +29,11 @@ template <class T> void gemm_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t 
                                  T alpha, const T* a, std::int64_t lda, const T* b,
                                  std::int64_t ldb, T beta, T* c, std::int64_t ldc);
 
-/// What the machine can do, for roofline figures: rate of an f32 product of square matrices (1024
-/// on the CPU, 4096 on a GPU) at the device's precision, in 10^9 floating-point operations a
-/// second, and of a copy larger than the caches, in 10^9 bytes a second, read plus written. Best of
-/// several runs; all OpenMP threads.
+/// Measures the machine's peak throughput, for roofline figures. The first returns the rate of an
+/// f32 product of square matrices (1024 on the CPU, 4096 on a GPU) at the device's precision, in
+/// 10^9 floating-point operations a second. The second returns that of a copy larger than the
+/// caches, in 10^9 bytes a second, read plus written. Both are the best of several runs with all
+/// OpenMP threads.
 [[nodiscard]] double measure_gemm_gflops(Device device);
 [[nodiscard]] double measure_copy_gbs(Device device);
 

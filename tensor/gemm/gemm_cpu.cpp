@@ -1,7 +1,7 @@
 // CPU matrix products: oneDNN for f32 where the build has it, else Eigen. The libraries run
 // serially on tiles; threads share the tiles out. How a product is cut depends on its sizes alone,
-// so its bits do not depend on the number of threads. The order of a sum is the library's: equal rows
-// may differ in their last bits by where they stand.
+// so its bits do not depend on the number of threads. The order of a sum is the library's: equal
+// rows may differ in their last bits by where they stand.
 #include <omp.h>
 
 #include <algorithm>
@@ -76,7 +76,7 @@ template <class T> struct SerialProduct {
       if (precision(Device::cpu) == Precision::bf16) {
         gemm_bf16_cpu(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
       } else if (n % kVector == 1 && n > 1 && n < 16 * kVector) {
-        // Values beside their normaliser, S columns and the mean of the rest: alone, the last costs
+        // Values with their normaliser, S columns and the mean of the rest: alone, the last costs
         // a tenth of what the whole vector for it would (26 % of a product with 33 columns).
         run_dnnl(n - 1, b, c);
         run_dnnl(1, op_b == Op::transpose ? b + (n - 1) * ldb : b + (n - 1), c + (n - 1));
@@ -127,7 +127,7 @@ template <class T> struct SerialProduct {
   }
 };
 
-/// How a product is cut into tasks; a function of its sizes only.
+/// The split of a product into tasks; a function of its sizes only.
 struct Cut {
   std::int64_t tile_m, tile_n, chunk_k;                 // sizes of one task
   std::int64_t tiles_m = 1, tiles_n = 1, chunks_k = 1;  // counts

@@ -1,5 +1,5 @@
-// A batched matrix product in memory, as the CPU and CUDA halves of gemm take it, and these halves; those
-// of operand.cpp and precision.cpp.
+// A batched matrix product in memory, as the CPU and CUDA halves of gemm take it, and these halves;
+// those of operand.cpp and precision.cpp.
 #pragma once
 
 #include <cstdint>

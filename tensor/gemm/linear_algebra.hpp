@@ -27,8 +27,8 @@ struct SymmetricEigen {
 
 /// Orthonormal f64[m, k] that spans nearly the k leading left singular vectors of a [m, n], best
 /// first: block power iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4) with `passes`
-/// passes over A A^T and ten extra columns. The projection error is at most a few per cent above the
-/// truncated SVD's where the spectrum is flat, and equal to it where it decays.
+/// passes over A A^T and ten extra columns. The projection error is at most a few per cent above
+/// the truncated SVD's where the spectrum is flat, and equal to it where it decays.
 [[nodiscard]] Tensor leading_left_vectors(const Tensor& a, std::int64_t k, int passes = 4);
 
 /// Largest over smallest singular value, capped at 1 / 2^-52, beyond which f64 cannot tell.

@@ -120,8 +120,8 @@ class Reflections {
       add(-v(c), products.data(), m.column_end(m.cols - cols + c, rows).data());
     }
   }
-  /// The first columns of H_0 H_1 ..., as many as `columns` has: reflection i was left in its column
-  /// i, from row i + below.
+  /// The first columns of H_0 H_1 ..., as many as `columns` has: reflection i was left in its
+  /// column i, from row i + below.
   [[nodiscard]] Columns product(Columns& columns, std::int64_t below) const {
     Columns q{columns.rows, columns.cols};
     for (std::int64_t i = 0; i < q.cols; ++i) q(i, i) = 1;
@@ -153,8 +153,8 @@ struct TridiagonalEigen {
   std::vector<double> values;  // [n], smallest first
   Tensor vectors;              // f64[n, n], one per row; undefined where not asked for
 };
-/// Of the symmetric matrix with this diagonal [n] and these entries [n - 1] beside it. Error, in the
-/// name of `op` and its operand `a`, without convergence.
+/// Decomposes the symmetric matrix with this diagonal [n] and these entries [n - 1] next to it.
+/// Throws Error, in the name of `op` and its operand `a`, without convergence.
 TridiagonalEigen tridiagonal_eigen(const char* op, const Tensor& a,
                                    const std::vector<double>& diagonal,
                                    const std::vector<double>& beside, bool with_vectors) {
@@ -231,7 +231,7 @@ std::vector<double> singular_values(const Tensor& a) {
     of_rows.right(i, row, b, below - 1);
     between.push_back(row[0]);
   }
-  // The symmetric [2k, 2k] matrix with d_1, e_1, d_2, ... beside a diagonal of zeros has the
+  // The symmetric [2k, 2k] matrix with d_1, e_1, d_2, ... next to a diagonal of zeros has the
   // eigenvalues +-sigma (Golub and Kahan 1965), to an absolute error of rounding times sigma_1.
   const std::vector<double> zeros(static_cast<std::size_t>(2 * k));
   const TridiagonalEigen eigen = tridiagonal_eigen("singular_values", a, zeros, between, false);

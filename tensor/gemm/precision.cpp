@@ -7,7 +7,7 @@
 namespace skytape {
 namespace {
 
-/// What a device context remembers between calls.
+/// Returns the device's precision, which lasts between calls.
 Precision& stored_precision(Device device) {
   static Precision per_device[2] = {Precision::fp32, Precision::fp32};
   return per_device[device == Device::cuda ? 1 : 0];

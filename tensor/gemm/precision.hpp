@@ -5,14 +5,15 @@
 
 namespace skytape {
 
-/// How matrix products are computed: true fp32, or with inputs rounded to tf32 or bf16.
+/// The precision of matrix products: true fp32, or with inputs rounded to tf32 or bf16.
 enum class Precision { fp32, tf32, bf16 };
 
 /// Sets the precision of f32 matrix products on the device. Throws where the device lacks it.
 void set_precision(Device device, Precision precision);
 [[nodiscard]] Precision precision(Device device);
 
-/// What `auto` stands for on the device: bf16 on GPUs that have it (sm_80 and newer), elsewhere fp32.
+/// Returns the meaning of `auto` on the device: bf16 on GPUs that have it (sm_80 and newer),
+/// elsewhere fp32.
 [[nodiscard]] Precision automatic_precision(Device device);
 
 /// Another precision of the device's products for a while: the iterative inverse's are fp32.

@@ -1,15 +1,15 @@
 // Products of tiles on tensor cores, CUDA only: C [16, 8] += A [16, 16] B [16, 8] with A and B
 // rounded to tf32 or bf16 and f32 accumulators. A warp works together; the one place with PTX.
 //
-// The lane map: each lane holds some entries of a tile, its fragment (PTX ISA, "Matrix fragments for
-// mma.m16n8k16"; a picture is in README.md). With g = lane / 4 and t = lane % 4:
+// The lane map: each lane holds some entries of a tile, its fragment (PTX ISA, "Matrix fragments
+// for mma.m16n8k16"; a picture is in README.md). With g = lane / 4 and t = lane % 4:
 //   Accumulator  rows g, g + 8;  columns 2t, 2t + 1
 //   FragmentA    rows g, g + 8;  k = 2t, 2t + 1, 2t + 8, 2t + 9
 //   FragmentB    column g;       k = 2t, 2t + 1, 2t + 8, 2t + 9
-// That is bf16's. tf32 takes two instructions with k = 8 whose lanes hold k = t and t + 4. A product
-// does not mind in which order k counts, so they are called 2t and 2t + 1 on both sides, and the map
-// is the same. Hence two accumulators side by side are lane by lane a fragment A: weights go from one
-// product to the next without leaving registers.
+// That is bf16's. tf32 takes two instructions with k = 8 whose lanes hold k = t and t + 4. A
+// product does not mind in which order k counts, so they are called 2t and 2t + 1 on both sides,
+// and the map is the same. Hence two accumulators side by side are lane by lane a fragment A:
+// weights go from one product to the next without leaving registers.
 #pragma once
 
 #include <bit>
@@ -30,12 +30,13 @@ struct Accumulator {
   float x[2][2] = {};
 };  // [row g or g + 8, column 2t or 2t + 1]
 
-/// Where a lane is in its warp's tiles.
+/// The place of a lane in its warp's tiles.
 struct LaneMap {
   int g, t;
   __device__ LaneMap() : g(threadIdx.x % kWarp / 4), t(threadIdx.x % 4) {}
 };
-/// The same where each warp owns 16 rows of the block's, or `fragments` times as many: those of one.
+/// The same where each warp owns 16 rows of the block's, or `fragments` times as many: those of
+/// one.
 struct WarpRows : LaneMap {
   int row;  // the first
   __device__ WarpRows() : row(threadIdx.x / kWarp * kMmaM) {}
@@ -67,7 +68,7 @@ __device__ __forceinline__ std::uint16_t round_bf16(float x) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(x));
   return result;
 }
-/// Two at once; the first is the lower half.
+/// Two together; the first is the lower half.
 __device__ __forceinline__ std::uint32_t round_two_bf16(float first, float second) {
   std::uint32_t result;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
@@ -125,8 +126,8 @@ __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], const s
 #endif
 }  // namespace ptx
 
-/// Number: an entry of A or B in memory. fragment_a and fragment_b pack a lane's entries. kHasLdmatrix:
-/// whether ldmatrix loads them, for which tf32's are too wide.
+/// Number: an entry of A or B in memory. fragment_a and fragment_b pack a lane's entries.
+/// kHasLdmatrix: whether ldmatrix loads them, for which tf32's are too wide.
 template <Precision kPrecision> struct TensorCore;
 
 template <> struct TensorCore<Precision::tf32> {
@@ -170,8 +171,8 @@ template <> struct TensorCore<Precision::tf32> {
     const Two a = two(0, 0), b = two(1, 0), c = two(0, 8), d = two(1, 8);
     return fragment_a({{a.n[0], a.n[1], c.n[0], c.n[1]}, {b.n[0], b.n[1], d.n[0], d.n[1]}});
   }
-  // What bf16's functions of these names load: tf32 is too wide for ldmatrix, so each lane reads its
-  // own entries.
+  // Loads the same fragments as bf16's functions of these names: tf32 is too wide for ldmatrix, so
+  // each lane reads its own entries.
   __device__ static FragmentA ldmatrix_a(const Number* corner, int stride) {
     const LaneMap at;
     const Number* const a = corner + at.g * stride + 2 * at.t;
@@ -234,8 +235,9 @@ template <> struct TensorCore<Precision::bf16> {
   __device__ static FragmentB fragment_b(Number n0, Number n1, Number n2, Number n3) {
     return {{pair(n0, n1), pair(n2, n3)}};
   }
-  /// A from memory. `corner`: the first number, rows are `stride` apart, both even. Pairs arrive as the
-  /// registers hold them: packed from single numbers they are copied in every loop that uses them.
+  /// A from memory. `corner`: the first number, rows are `stride` apart, both even. Pairs arrive as
+  /// the registers hold them: packed from single numbers they are copied in every loop that uses
+  /// them.
   __device__ static FragmentA load_a(const LaneMap& at, const Number* corner, int stride) {
     FragmentA a;
 #pragma unroll

@@ -9,7 +9,8 @@
 namespace skytape::tensor {
 namespace {
 
-// Per team: the scalars are read once for so many, for which a GPU's lanes wait one after the other.
+// Per team: the scalars are read once for so many, for which a GPU's lanes wait one after the
+// other.
 constexpr std::int64_t kEntries = std::is_same_v<Backend, Cuda> ? 64 : 256;
 
 template <class T> struct AdamwBlock {

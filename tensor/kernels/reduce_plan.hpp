@@ -1,4 +1,4 @@
-// The two builds of the kernels behind reduce.cpp. Maxima down columns are a pair of twins: a CPU's
+// The two builds of the kernels behind reduce.cpp. Maxima down columns are a backend pair: a CPU's
 // thread walks along rows, for whole vectors; a GPU's has a column, and several share a long one.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace skytape::tensor {
 
-/// What entries are compared by in a maximum: NaN counts as +inf, so that it shows.
+/// Returns the key that entries are compared by in a maximum: NaN counts as +inf, so that it shows.
 template <class T> HD inline T max_key(T x) {
   return x == x ? x : std::numeric_limits<T>::infinity();
 }

@@ -75,7 +75,8 @@ __global__ void column_chunks_kernel(Late<ColumnChunks<T, F>> late) {
     const std::int64_t end = (c + 1) * chunk < n ? (c + 1) * chunk : n;
     T sum[K] = {};
     if (j < inner) {
-      // Several loads on their way: few columns have few threads, which would wait for each of them.
+      // Several loads on their way: few columns have few threads, which would wait for each of
+      // them.
 #pragma unroll 8
       for (std::int64_t i = c * chunk + threadIdx.y; i < end; i += kColumnGroups) {
 #pragma unroll
@@ -142,8 +143,8 @@ template <class T> struct PartialEntry {
   HD T operator()(int, std::int64_t o, std::int64_t i) const { return partial[o * n + i]; }
 };
 
-/// out[k, o, j] = sum over i < n of f(k, o, i, j), for k < K, o < outer, j < inner. Where inner is 1
-/// it calls f(k, o, i) instead, so that the compiler sees a contiguous row.
+/// out[k, o, j] = sum over i < n of f(k, o, i, j), for k < K, o < outer, j < inner. Where inner is
+/// 1 it calls f(k, o, i) instead, so that the compiler sees a contiguous row.
 template <int K, class T, class F>
 void columns(std::int64_t outer, std::int64_t n, std::int64_t inner, const F& f, T* out) {
   if (outer * inner == 0) return;

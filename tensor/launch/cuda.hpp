@@ -1,4 +1,4 @@
-// CUDA only (included by nvcc): checks, the device's stream and facts, teams and launchers.
+// CUDA only (included by nvcc): checks, the device's stream and metadata, teams and launchers.
 #pragma once
 
 #include <cublas_v2.h>
@@ -35,16 +35,16 @@ inline void check(cublasStatus_t status, const char* call, const char* file, int
 }
 #define CUDA_CHECK(call) ::skytape::cuda::check((call), #call, __FILE__, __LINE__)
 
-/// The stream that everything is submitted to, and cuBLAS bound to it; the second ones within the first
-/// function of side_by_side.
+/// The stream that everything is submitted to, and cuBLAS bound to it; the second ones within the
+/// first function of side_by_side.
 cudaStream_t stream();
 cublasHandle_t cublas();
-/// Whether the kernel that is being launched is the stream's first one behind a fork or join of both: it
-/// may not be started early.
+/// Returns whether the kernel that is being launched is the stream's first one behind a fork or
+/// join of both: it may not be started early.
 [[nodiscard]] bool follows_crossing();
 
-/// What kernels are chosen by: the facts of the device or, where launches are only counted and there is
-/// none to ask, of an H100 or H200.
+/// Metadata of the device by which kernels are chosen. Where launches are only counted and there is
+/// no device to ask, it is that of an H100 or H200.
 struct DeviceFacts {
   int compute_capability = 9;             // the major number
   std::size_t shared_bytes = 227 * 1024;  // that a block may have
@@ -54,7 +54,7 @@ struct DeviceFacts {
 };
 [[nodiscard]] DeviceFacts device_facts();
 
-/// Whether the device's blocks may have so many bytes of dynamic shared memory.
+/// Returns whether the device's blocks may have so many bytes of dynamic shared memory.
 [[nodiscard]] inline bool has_shared(std::size_t bytes) {
   return bytes <= device_facts().shared_bytes;
 }
@@ -62,11 +62,11 @@ struct DeviceFacts {
 /// To be called behind each kernel (with its blocks), product and copy that was submitted to the
 /// stream, for time_launches (timing/kernel_times.hpp).
 void submitted(const char* name, std::int64_t blocks = 0);
-/// Whether time_launches does: one stream runs everything then.
+/// Returns whether time_launches is active: one stream runs everything then.
 [[nodiscard]] bool launches_are_timed();
 
-/// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its work is
-/// counted instead.
+/// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its
+/// work is counted instead.
 template <class F> void submit(const char* name, const Work& work, const F& f) {
   if (GpuCount::active()) return GpuCount::call(name, work);
   f();
@@ -77,8 +77,8 @@ template <class F> void submit(const char* name, const Work& work, const F& f) {
 }
 
 /// All arguments of a kernel that may be started while the one before it still runs (programmatic
-/// dependent launch), which hides most of what a launch takes. Only wait() hands them out, so no such
-/// kernel can touch memory before the other one is over.
+/// dependent launch), which hides most of what a launch takes. Only wait() hands them out, so no
+/// such kernel can touch memory before the other one is over.
 template <class T> class Late {
  public:
   Late(const T& arguments) : arguments_(arguments) {}  // NOLINT(google-explicit-constructor)
@@ -98,11 +98,13 @@ template <class... P> inline constexpr bool kLate = false;
 template <class T> inline constexpr bool kLate<Late<T>> = true;
 
 #ifndef SKYTAPE_CUDA_SIMULATED
-/// Whether this device starts kernels early, and this one was compiled to wait then. What the first one
-/// answers, all do: a program is compiled for the same architectures throughout.
+/// Returns whether this device starts kernels early, and this one was compiled to wait then. The
+/// first kernel's answer holds for all: a program is compiled for the same architectures
+/// throughout.
 bool starts_early(const void* kernel);
 
-/// What cudaLaunchKernelEx takes; not to be copied, as the configuration points to the attributes.
+/// The arguments of cudaLaunchKernelEx; not to be copied, as the configuration points to the
+/// attributes.
 struct ExtendedLaunch {
   cudaLaunchAttribute attributes[2]{};
   cudaLaunchConfig_t config{};
@@ -130,7 +132,7 @@ struct ExtendedLaunch {
 };
 #endif
 
-/// How a kernel is launched; the grid must not be empty.
+/// The parameters of a launch; the grid must not be empty.
 struct LaunchParams {
   const char* name;  // for errors, times and counts
   dim3 grid, block;
@@ -139,12 +141,12 @@ struct LaunchParams {
   unsigned cluster = 1;          // blocks of a cluster, along x (cluster.hpp)
 };
 
-/// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block of
-/// this device cannot have them.
+/// Lets launches of a kernel ask for so many bytes of dynamic shared memory; throws where a block
+/// of this device cannot have them.
 void allow_shared(const char* name, const void* kernel, std::size_t bytes);
 
-/// Runs a kernel on the stream. One that takes a Late may be started early. Where a GpuCount lives, the
-/// kernel is counted instead.
+/// Runs a kernel on the stream. One that takes a Late may be started early. Where a GpuCount lives,
+/// the kernel is counted instead.
 template <class... P, class... A>
 void launch(const LaunchParams& params, void (*kernel)(P...), A&&... args) {
   const auto& [name, grid, block, shared_bytes, work, cluster] = params;
@@ -207,7 +209,8 @@ inline constexpr unsigned kAllLanes = 0xffffffffu;
 struct Add {
   template <class T> __device__ T operator()(T a, T b) const { return a + b; }
 };
-/// The sum (or another `op`) of x over kLanes neighbouring lanes, from far to near; all of them get it.
+/// The sum (or another `op`) of x over kLanes neighbouring lanes, from far to near; all of them get
+/// it.
 template <int kLanes, class T, class Op = Add>
 __device__ __forceinline__ T warp_reduce(T x, const Op& op = {}, unsigned lanes = kAllLanes) {
   for (int distance = kLanes / 2; distance > 0; distance /= 2) {

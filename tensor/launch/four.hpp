@@ -1,5 +1,5 @@
-// Four neighbouring numbers, which a GPU moves by one instruction, at most 16 bytes each (f64: two),
-// CUDA only.
+// Four neighbouring numbers, which a GPU moves by one instruction, at most 16 bytes each (f64:
+// two), CUDA only.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ template <class T> __device__ Four<T> load_four(const T* row, int c, std::int64_
   return four;
 }
 
-/// The same of row `row` of source [count, width], zeros beyond `count`, too. Whether rows are aligned
-/// is asked of all of them, so that a loop asks once.
+/// The same of row `row` of source [count, width], zeros beyond `count`, too. Whether rows are
+/// aligned is asked of all of them, so that a loop asks once.
 template <class T> __device__ Four<T> load_four(const T* source, std::int64_t row,
                                                 std::int64_t count, std::int64_t width, int c) {
   Four<T> four{};

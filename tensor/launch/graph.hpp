@@ -19,7 +19,7 @@ class Graph {
  public:
   /// Captures what f submits; nothing runs yet. Error if f waits for the GPU, copies from or to the
   /// host, or leaves a tensor behind (whose memory other graphs would overwrite); the capture is
-  /// then undone and the GPU goes on as before. f should have run before in a GraphMemoryScope.
+  /// then undone and the GPU works as before. f should have run before in a GraphMemoryScope.
   explicit Graph(const std::function<void()>& f);
   ~Graph();
   Graph(const Graph&) = delete;

@@ -38,7 +38,8 @@ struct Team {
 #pragma omp simd
     for (std::int64_t i = 0; i < n; ++i) f(i);
   }
-  // Inlined always: a call would get what `f` captured through a pointer, and vectors become gathers.
+  // Inlined always: a call would get what `f` captured through a pointer, and vectors become
+  // gathers.
   /// Sum of f(i) in blocks, the blocks in double: long f32 sums keep their digits.
   template <class F> [[gnu::always_inline]] auto sum(std::int64_t n, const F& f) const {
     using T = decltype(f(std::int64_t{}));

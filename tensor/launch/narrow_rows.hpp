@@ -1,5 +1,5 @@
-// A loop over rows that are often narrow; assignments and sums for which a GPU moves four numbers at a
-// time.
+// A loop over rows that are often narrow; assignments and sums for which a GPU moves four numbers
+// at a time.
 // Included by kernel files only.
 #pragma once
 
@@ -113,8 +113,8 @@ template <int kLanes, class F> void lanes_rows(std::int64_t count, const F& f) {
          narrow_rows_kernel<kLanes, F>, Loop<F>{count, f});
 }
 
-/// f(row, team) as by rows(), but up to 64 entries are for 8 lanes: what a row costs beside its entries
-/// (divisions, indices) is paid once for four rows then.
+/// f(row, team) as by rows(), but up to 64 entries are for 8 lanes: what a row costs apart from its
+/// entries (divisions, indices) is paid once for four rows then.
 template <class F> void narrow_rows(std::int64_t count, std::int64_t width, const F& f) {
   width <= 64 ? lanes_rows<8>(count, f) : rows(count, width, f);
 }

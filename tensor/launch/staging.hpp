@@ -9,7 +9,7 @@
 
 namespace skytape {
 
-/// On a GPU: two pinned buffers on the host in turn, copied over on a stream of their own, so that
+/// On a GPU: two pinned buffers on the host in turn, copied over on a separate stream, so that
 /// the copy overlaps the previous step; the main stream then moves the contents to their place,
 /// which never changes and so may be read by CUDA graphs. On a CPU the host writes to the place
 /// itself.
@@ -20,8 +20,8 @@ class Staging {
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  /// Where to write the next contents. Waits only where the contents before last are still on their
-  /// way: the host runs ahead of the device by so much and no more.
+  /// Returns the memory to write the next contents to. Waits only if the contents before last are
+  /// still being copied: the host runs ahead of the device by so much and no more.
   [[nodiscard]] std::byte* host();
   /// Sends the first `bytes` of what was written: work submitted from now on finds them in place(),
   /// work submitted before still finds the old ones.

@@ -27,8 +27,8 @@ struct Lane {
   void* workspace = nullptr;  // of cuBLAS
   bool at_crossing = false;   // its next kernel follows a fork or a join
 
-  // With a workspace of its own, so that a product captured in a graph allocates nothing; given after the
-  // stream, which resets it. With one stream for each workspace cuBLAS repeats its bits.
+  // With a separate workspace, so that a product captured in a graph allocates nothing; given after
+  // the stream, which resets it. With one stream for each workspace cuBLAS repeats its bits.
   void create_cublas() {
     CUDA_CHECK(cublasCreate(&cublas));
     CUDA_CHECK(cublasSetStream(cublas, stream));
@@ -80,7 +80,8 @@ cublasHandle_t cublas() {
 }
 bool follows_crossing() { return std::exchange(context().current->at_crossing, false); }
 
-// ---- what the device can, and runs of a kernel ---------------------------------------------------
+// ---- what the device can, and runs of a kernel
+// ---------------------------------------------------
 namespace {
 
 int attribute(cudaDeviceAttr which) {
@@ -112,7 +113,7 @@ std::int64_t most_pairs(const void*, unsigned, std::size_t) {
 #else
 namespace {
 
-/// Whether the kernel was compiled for sm_90, which has clusters and early starts.
+/// Returns whether the kernel was compiled for sm_90, which has clusters and early starts.
 bool compiled_for_90(const void* kernel) {
   cudaFuncAttributes attributes{};
   CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
@@ -189,10 +190,11 @@ void trim_on(Cuda) {
   CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
 }
 
-// ---- two streams ---------------------------------------------------------------------------------
+// ---- two streams
+// ---------------------------------------------------------------------------------
 
-// Whatever comes next on either stream waits in full: a kernel that is started early would wait for the one
-// before it on its own stream alone.
+// Whatever comes next on either stream waits in full: a kernel that is started early would wait for
+// the one before it on its own stream alone.
 void side_by_side_on(Cuda, const std::function<void()>& f, const std::function<void()>& g) {
   const KeptBlocks kept;
   if (GpuCount::active() || cuda::launches_are_timed()) {

@@ -9,8 +9,8 @@ struct Gelu {
   float value, derivative;  // z Φ(z), Φ(z) + z φ(z)
 };
 
-/// 1 - Φ(|z|) = φ(z) p(1 / (1 + c |z|)) with a polynomial p (Abramowitz and Stegun 26.2.17), to 7.5e-8
-/// and f32's rounding. exp2 and reciprocal: as a device has them in one instruction.
+/// 1 - Φ(|z|) = φ(z) p(1 / (1 + c |z|)) with a polynomial p (Abramowitz and Stegun 26.2.17), to
+/// 7.5e-8 and f32's rounding. exp2 and reciprocal: as a device has them in one instruction.
 template <class Exp2, class Reciprocal>
 HD inline Gelu gelu(float z, const Exp2& exp2, const Reciprocal& reciprocal) {
   const float size = ::fabsf(z);

@@ -29,7 +29,8 @@ void require_operands(const char* op, const Tensor& x, const MlpWeights& w) {
          w.out_weight, ", ", w.in_bias);
 }
 
-// ---- by its definition, on any device ------------------------------------------------------------
+// ---- by its definition, on any device
+// ------------------------------------------------------------
 
 /// A product's last step: rows of x times the transposed weight, in the shape of x.
 Tensor linear(const Tensor& x, const Tensor& weight) {
@@ -38,7 +39,7 @@ Tensor linear(const Tensor& x, const Tensor& weight) {
       .reshape({x.size(0), x.size(1), weight.size(0)});
 }
 
-/// What lies between x and y.
+/// The values between x and y.
 struct Inside {
   LayerNormForward norm;  // of norm_factor x; y is h
   Tensor z, u;            // [B, N, F], z without its bias
@@ -73,7 +74,8 @@ MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const 
           sum(dout, 0)};
 }
 
-// ---- as one kernel -------------------------------------------------------------------------------
+// ---- as one kernel
+// -------------------------------------------------------------------------------
 
 MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
                 const Dropout& output) {
@@ -88,8 +90,8 @@ MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
   return plan;
 }
 
-MlpGradients backward_at_once(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
-                              const Dropout& output, const Tensor& facts, const Tensor& dy) {
+MlpGradients fused_backward(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
+                            const Dropout& output, const Tensor& facts, const Tensor& dy) {
   const MlpPlan plan = plan_of(x, w, hidden, output);
   const MlpGradientPlaces at(plan.e, plan.f);
   Tensor dx = empty_like(x);  // [B, N, E]
@@ -140,8 +142,8 @@ MlpGradients mlp_backward(const Tensor& x, const MlpWeights& w, const Dropout& h
   ENSURE(dy.shape() == x.shape(), "mlp_backward: expected dy of the shape of x ", x, ", got ", dy);
   if (!mlp_is_one_kernel(x, w)) return backward_by_definition(x, w, hidden, output, dy);
   ENSURE(facts.shape() == Shape({x.size(0), x.size(1), kMlpFacts}) && facts.dtype() == DType::i32,
-         "mlp_backward: expected the facts that mlp gave for x ", x, ", got ", facts);
-  return backward_at_once(x, w, hidden, output, facts, dy);
+         "mlp_backward: expected the metadata that mlp gave for x ", x, ", got ", facts);
+  return fused_backward(x, w, hidden, output, facts, dy);
 }
 
 }  // namespace skytape::tensor

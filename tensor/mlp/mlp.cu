@@ -1,15 +1,17 @@
-// The MLP as one kernel each way, after FlashAttention's pattern: what lies between x and y, [B, N, F],
-// stays on chip. Products are bf16 with f32 sums; norm, GELU, dropout and the residual are f32.
+// The MLP as one kernel each way, after FlashAttention's pattern: what lies between x and y,
+// [B, N, F], stays on chip. Products are bf16 with f32 sums; norm, GELU, dropout and the residual
+// are f32.
 //
-// A warp owns 16 tokens, a block 128 and, rounded in shared memory, all weights. Narrower models are
-// padded with zeros to the compiled widths. The equations and their gradients stand in mlp.hpp and
-// mlp.cpp.
+// A warp owns 16 tokens, a block 128 and, rounded in shared memory, all weights. Narrower models
+// are padded with zeros to the compiled widths. The equations and their gradients stand in mlp.hpp
+// and mlp.cpp.
 //
 //   forward    h, z, u of 16 hidden channels at a time go from product to product in registers;
 //   backward   leaves h and do of a block's tokens in shared memory. From these each warp computes z, u
-//              and dz of 16 hidden channels of all tokens, so that dW1, db1 and dW2 of these channels
-//              stay in its registers and dz alone is exchanged: a warp then has dh and dx of its
-//              tokens. A block adds up chunk_tokens, and the sums of all blocks are added in order.
+//              and dz of 16 hidden channels of all tokens, so that dW1, db1 and dW2 of these
+//              channels stay in its registers and dz alone is exchanged: a warp then has dh and dx
+//              of its tokens. A block adds up chunk_tokens, and the sums of all blocks are added in
+//              order.
 #include <cstdint>
 
 #include "tensor/core/tensor.hpp"
@@ -24,9 +26,11 @@ namespace {
 using namespace token_tiles;
 using namespace token_tiles::mlp_tiles;
 
-// ---- forward -------------------------------------------------------------------------------------
+// ---- forward
+// -------------------------------------------------------------------------------------
 
-/// What backward needs of a warp's tokens: which numbers dropout keeps, and the norm's.
+/// Stores the values that backward needs of a warp's tokens: which numbers dropout keeps, and the
+/// norm's.
 __device__ __forceinline__ void store_facts(const MlpPlan& plan, MlpFacts* facts,
                                             std::int64_t first, const WarpTokens& at,
                                             const Keep& hidden, const Keep& output,
@@ -97,7 +101,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// ---- backward ------------------------------------------------------------------------------------
+// ---- backward
+// ------------------------------------------------------------------------------------
 
 /// Gradients, of the tokens so far, of what a warp's 16 hidden channels are made with and go to.
 struct HiddenSums {
@@ -129,7 +134,7 @@ struct HiddenSums {
   }
 };
 
-/// Of a block's next tokens, at most 128.
+/// The backward kernel's work on a block's next tokens, at most 128.
 struct Work {
   const MlpPlan& plan;
   Shared& s;
@@ -138,7 +143,7 @@ struct Work {
   const float *x, *dy;  // [tokens, E]
   const MlpFacts* facts;
 
-  /// Whether the warp has some. From the shuffle the compiler knows that its lanes agree.
+  /// Returns whether the warp has some. From the shuffle the compiler knows that its lanes agree.
   __device__ bool has_tokens() const {
     return kRows * __shfl_sync(cuda::kAllLanes, at.warp, 0) < tokens;
   }
@@ -188,8 +193,9 @@ struct Work {
     }
   }
 
-  /// dz of the warp's hidden channels, of all tokens, to shared memory; dW1, db1 and dW2. Products are
-  /// transposed: their rows are channels, and u and dz are the next products' operands as they are.
+  /// dz of the warp's hidden channels, of all tokens, to shared memory; dW1, db1 and dW2. Products
+  /// are transposed: their rows are channels, and u and dz are the next products' operands as they
+  /// are.
   __device__ void hidden(HiddenSums& sums) const {
     const int own = kRows * at.warp;
     Core::FragmentA in_weight[kSteps];
@@ -268,8 +274,9 @@ struct Work {
     __syncwarp();
   }
 
-  /// dx of the warp's tokens; what they add to the norm's own gradients. With n = (x - mean) inv_std
-  /// and g = dh weight: dx = dy + inv_std (g - mean(g) - n mean(g n)). Half a warp has a token.
+  /// dx of the warp's tokens; what they add to the norm's own gradients. With n = (x - mean)
+  /// inv_std and g = dh weight: dx = dy + inv_std (g - mean(g) - n mean(g n)). Half a warp has a
+  /// token.
   __device__ void norm_backward(float* dx) const {
     constexpr int kLanes = kWarp / 2;
     const int second = threadIdx.x % kWarp / kLanes, e = threadIdx.x % kLanes * 4;

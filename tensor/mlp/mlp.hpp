@@ -2,7 +2,7 @@
 //
 //   h = norm(x)   z = h W1ᵀ + b1   u = drop1(gelu(z))   y = x + drop2(u W2ᵀ + b2)
 //
-// Letters: B batch, N tokens, E model width, F feed-forward width.
+// Notation: B batch, N tokens, E model width, F feed-forward width.
 #pragma once
 
 #include "tensor/core/tensor.hpp"
@@ -10,7 +10,7 @@
 
 namespace skytape::tensor {
 
-/// What x passes through. norm(x) is layer_norm(norm_factor x): see nn::LayerNorm.
+/// The parameters of an MLP. norm(x) is layer_norm(norm_factor x): see nn::LayerNorm.
 struct MlpWeights {
   Tensor norm_weight, norm_bias;  // [E]
   double norm_factor = 1;
@@ -30,12 +30,13 @@ struct MlpGradients {
   Tensor dout_weight, dout_bias;    // [E, F], [E]
 };
 
-/// Whether mlp and mlp_backward are one kernel each: f32 on CUDA, products at bf16, E of 16, 32 or 64
-/// and F of 16, 32, 64 or 128, as in the papers' model. Elsewhere they are as many operations as the
-/// definition has, and a caller that records these one by one saves their results for backward.
+/// Returns whether mlp and mlp_backward are one kernel each: f32 on CUDA, products at bf16, E of
+/// 16, 32 or 64 and F of 16, 32, 64 or 128, as in the papers' model. Elsewhere they are as many
+/// operations as the definition has, and a caller that records these one by one saves their results
+/// for backward.
 [[nodiscard]] bool mlp_is_one_kernel(const Tensor& x, const MlpWeights& weights);
 
-/// Of x [B, N, E]. Throws, naming the operand, where kinds or shapes do not fit.
+/// Computes y of x [B, N, E]. Throws, naming the operand, where kinds or shapes do not fit.
 [[nodiscard]] MlpForward mlp(const Tensor& x, const MlpWeights& weights, const Dropout& hidden,
                              const Dropout& output);
 /// Everything else between x and y is computed again.

@@ -1,4 +1,4 @@
-// What the MLP's kernels receive, CUDA only.
+// The arguments of the MLP's kernels, CUDA only.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,8 @@ struct MlpPlan {
   RowDropout hidden, output;
 };
 
-/// What forward keeps of a token, 32 bytes: reading them takes less time than computing them again.
+/// The values that forward keeps of a token, 32 bytes: reading them takes less time than computing
+/// them again.
 struct alignas(16) MlpFacts {
   std::uint32_t hidden[4];  // what dropout keeps: bit 4s + i of word t is of channel 16s + 4t + i
   std::uint16_t output[4];  // the same
@@ -25,7 +26,7 @@ struct alignas(16) MlpFacts {
 };
 inline constexpr std::int64_t kMlpFacts = sizeof(MlpFacts) / sizeof(std::int32_t);
 
-/// Where the gradients of the parameters begin in one array of them.
+/// The offsets of the parameters' gradients in one array of them.
 struct MlpGradientPlaces {
   std::int64_t norm_weight, norm_bias, in_weight, in_bias, out_weight, out_bias, size;
   HD MlpGradientPlaces(std::int64_t e, std::int64_t f)

@@ -1,4 +1,4 @@
-// What the MLP's kernels (mlp.cu) have in shared memory, and the norm of a lane's rows, CUDA only.
+// The shared memory of the MLP's kernels (mlp.cu), and the norm of a lane's rows, CUDA only.
 #pragma once
 
 #include "tensor/gemm/tensor_core.hpp"
@@ -61,7 +61,7 @@ struct Norm {
   }
 };
 
-/// Of rows with all their channels.
+/// Returns the norm of rows that hold all their channels.
 __device__ inline Norm norm_of(const MlpPlan& plan, const Rows<const float>& x,
                                const Accumulator (&rows)[kE / 8]) {
   Norm norm;
@@ -88,7 +88,8 @@ __device__ inline Norm norm_of(const MlpPlan& plan, const Rows<const float>& x,
   return norm;
 }
 
-/// What a block keeps of its tokens, a row for each: what pads rows of kStride numbers has a use.
+/// A block's values of its tokens, one row for each. They use the padding of rows of kStride
+/// numbers.
 struct InputRow {
   union {
     Number h[kE];
@@ -108,7 +109,7 @@ static_assert(sizeof(GradientRow) == kStride * sizeof(Number));
 
 constexpr int kStrideT = kTokens + 8;  // as kStride, of rows of tokens
 
-/// Of a block of the backward kernel.
+/// The shared memory of a block of the backward kernel.
 struct Shared {
   Weights w;
   alignas(16) InputRow inputs[kTokens];
@@ -117,7 +118,7 @@ struct Shared {
   // sums over the tokens of a warp
   float norm_weight[kWarps][kE], norm_bias[kWarps][kE], out_bias[kWarps][kE];
 
-  /// Of a tile's row, from channel e on.
+  /// Returns a tile's row, from channel e on.
   __device__ float* dh(int row, int e) {
     return e < kE / 2 ? inputs[row].dh + e : gradients[row].dh + (e - kE / 2);
   }

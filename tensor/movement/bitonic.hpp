@@ -1,9 +1,10 @@
-// Sorting a block's keys by a bitonic network, whole or only as far as its smallest keys, CUDA only.
+// Sorting a block's keys by a bitonic network, whole or only as far as its smallest keys, CUDA
+// only.
 //
-// Two neighbouring runs of sorted keys, one ascending and one descending, are a bitonic sequence. Its
-// stages, with distances of half its length down to 1, exchange keys that lie in the wrong order and
-// leave one sorted run. A warp does the stages with distances of 32 and less on 64 keys in registers,
-// without a barrier; longer ones go through the block's memory.
+// Two neighbouring runs of sorted keys, one ascending and one descending, are a bitonic sequence.
+// Its stages, with distances of half its length down to 1, exchange keys that lie in the wrong
+// order and leave one sorted run. A warp does the stages with distances of 32 and less on 64 keys
+// in registers, without a barrier; longer ones go through the block's memory.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,8 @@ __device__ inline LongKey of_lane(const LongKey& key, int distance) {
   return {of_lane(key.high, distance), __shfl_xor_sync(kAllLanes, key.low, distance)};
 }
 
-/// The stages of runs of `size` with distances of 32 and less. a is the warp's key `i`, b the one 32
-/// places behind it.
+/// The stages of runs of `size` with distances of 32 and less. a is the warp's key `i`, b the one
+/// 32 places behind it.
 template <class Key> __device__ void merge_in_warp(Key& a, Key& b, int i, int size) {
   const bool rises = (i & size) == 0, b_rises = ((i + kWarp) & size) == 0;
   if (size > kWarp && (b < a) == rises) {
@@ -55,8 +56,8 @@ template <class Key> __device__ void merge_in_warp(Key& a, Key& b, int i, int si
 }
 
 /// Moves the `keep` smallest of keys[count] to the front, ascending; those behind them are lost.
-/// Both numbers are powers of two, kWarpKeys <= keep <= count. Every thread of the block calls this,
-/// behind a barrier; it ends with one.
+/// Both numbers are powers of two, kWarpKeys <= keep <= count. Every thread of the block calls
+/// this, behind a barrier; it ends with one.
 template <class Key> __device__ void keep_smallest(Key* keys, int count, int keep) {
   const int warps = blockDim.x / kWarp, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   int gap = 1;  // of `gap` runs of `keep` keys only the first one counts any more
@@ -91,7 +92,7 @@ template <class Key> __device__ void keep_smallest(Key* keys, int count, int kee
   while (count > keep) {
     count /= 2;
     for (int i = threadIdx.x; i < count; i += blockDim.x) {
-      // Of a rising and a falling run the smaller keys at each place are the smallest of both.
+      // The smaller keys at each place of a rising and a falling run are the smallest of both.
       Key* const first = keys + 2 * gap * (i & ~(keep - 1)) + (i & (keep - 1));
       const Key a = first[0], b = first[gap * keep];
       if (b < a) first[0] = b;

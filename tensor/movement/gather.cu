@@ -1,6 +1,6 @@
-// CUDA half of the embedding's backward. Where tables fit into shared memory, token_sums.cu adds every
-// token to its row. Else the owner computes: a warp owns some columns of one row, looks through the list
-// of ids for it and adds what it finds, in order. No atomics, so sums repeat.
+// CUDA half of the embedding's backward. Where tables fit into shared memory, token_sums.cu adds
+// every token to its row. Else the owner computes: a warp owns some columns of one row, looks
+// through the list of ids for it and adds what it finds, in order. No atomics, so sums repeat.
 #include "tensor/core/tensor.hpp"
 #include "tensor/movement/gather.hpp"
 

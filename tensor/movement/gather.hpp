@@ -7,7 +7,8 @@
 
 namespace skytape::tensor {
 
-/// Throws for an index outside [0, n), on the CPU; a GPU is not waited for. `op` is for the message.
+/// Throws for an index outside
+/// [0, n), on the CPU; a GPU is not waited for. `op` is for the message.
 void require_in_range(const char* op, const Tensor& index, std::int64_t n);
 
 /// y[g, i, :] = x[g, index[g', i], :]; x: [..., n, p], index: i32[..., d] whose leading axes equal

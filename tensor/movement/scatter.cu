@@ -1,6 +1,6 @@
 // CUDA half of scatter_add_rows. Segments of the picks are sorted by the row that they name; then a
-// warp, or some lanes of it, of the first pick of each row adds what all of its picks bring, in their
-// order. No atomics, so sums repeat, and rows that nobody picks are not touched.
+// warp, or some lanes of it, of the first pick of each row adds what all of its picks bring, in
+// their order. No atomics, so sums repeat, and rows that nobody picks are not touched.
 #include <algorithm>
 
 #include "tensor/core/tensor.hpp"
@@ -84,7 +84,7 @@ template <class T, int kLanes> struct AddPicks {
     cuda::store_four(sum, to, first, plan.width);
   }
 
-  /// Where the picks of a row begin in a segment; -1: nowhere.
+  /// Returns the place in a segment where the picks of a row begin; -1: there are none.
   __device__ std::int64_t find(const std::int32_t* rows, std::int64_t segment,
                                std::int32_t row) const {
     std::int64_t low = sorted.begin(segment), high = sorted.end(segment);

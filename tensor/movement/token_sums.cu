@@ -1,6 +1,7 @@
-// What a look-up's backward makes of dx in one pass: dropout, its sums over the batch for each position,
-// and those over all tokens with the same id. The owner computes, in the order of the tokens: a lane has
-// four columns of some positions, and in shared memory those columns of a table of its own.
+// The backward pass of a look-up in one pass over dx: dropout, its sums over the batch for each
+// position, and those over all tokens with the same id. The owner computes, in the order of the
+// tokens: a lane has four columns of some positions, and in shared memory those columns of its own
+// table.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -34,14 +35,14 @@ template <class T> struct TokenSums {
   int position_rows;        // to the next position
   int dx_rows;              // in all
   int e, row_lanes;         // lanes of a row, or of 128 of its columns: 1, 2, 4, … 32
-  int groups, group_count;  // of positions that a warp has at once: all, and those of a part
+  int groups, group_count;  // of positions that a warp has together: all, and those of a part
   int parts, slices;        // slices of 128 columns
 };
 
 constexpr int kAhead = 8;  // rows of a lane that are on their way at a time
 
-/// The lane's four columns of a few sequences' rows, b on, at one position; zeros and no id where there
-/// is none. kFours: rows are whole aligned fours.
+/// The lane's four columns of a few sequences' rows, b on, at one position; zeros and no id where
+/// there is none. kFours: rows are whole aligned fours.
 template <class T, bool kFours> struct Loads {
   Four<T> value[kAhead];
   std::int32_t id[kAhead];
@@ -101,8 +102,8 @@ template <class T> __device__ void add_tables(const TokenSums<T>& in, const Four
   }
 }
 
-/// A block per (part of the positions, 128 columns). A warp comes to few rows and would wait for its
-/// instructions, were they many: what is rare or long stands outside of unrolled loops.
+/// A block per (part of the positions, 128 columns). A warp comes to few rows and would wait for
+/// its instructions, were they many: what is rare or long stands outside of unrolled loops.
 template <class T, bool kFours> __global__ void __launch_bounds__(kMostWarps* kWarp, 1)
     token_sums_kernel(cuda::Late<TokenSums<T>> late) {
   const TokenSums<T>& in = late.wait();

@@ -28,7 +28,7 @@ LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor&
                      empty_like(x, per_row)};  // [...]
   on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
-      if (layer_norm_at_once(x, weight, bias, f)) return;
+      if (fused_layer_norm(x, weight, bias, f)) return;
     }
     layer_norm_on(tag, x, weight, bias, f);
   });
@@ -55,7 +55,7 @@ LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight, con
   Tensor dparams = empty_like(x, {2, x.size(-1)});  // dweight, dbias
   on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
-      if (layer_norm_backward_at_once(x, weight, mean, inv_std, dy, also, residual, dx, dparams)) {
+      if (fused_layer_norm_backward(x, weight, mean, inv_std, dy, also, residual, dx, dparams)) {
         return;
       }
     }

@@ -1,7 +1,7 @@
-// Layer norm on CUDA for rows up to 256 wide, forward in one pass over x, backward in one over x and
-// dy. Backward, a block owns a chunk of rows: its lanes compute dx and add to sums in their registers what
-// their rows are to dweight and dbias. The sums of the block's lanes, then those of all chunks, are added
-// in order.
+// Layer norm on CUDA for rows up to 256 wide, forward in one pass over x, backward in one over x
+// and dy. Backward, a block owns a chunk of rows: its lanes compute dx and add to sums in their
+// registers what their rows are to dweight and dbias. The sums of the block's lanes, then those of
+// all chunks, are added in order.
 #include <algorithm>
 #include <cstdint>
 
@@ -52,8 +52,9 @@ template <class R> __global__ void __launch_bounds__(cuda::kBlockThreads)
 
 constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 
-/// Rows of a block in backward: so few that every multiprocessor has work, and 256 blocks at most, whose
-/// sums one more kernel adds. A function of the rows alone, so that no result depends on a grid.
+/// Rows of a block in backward: so few that every multiprocessor has work, and 256 blocks at most,
+/// whose sums one more kernel adds. A function of the rows alone, so that no result depends on a
+/// grid.
 std::int64_t chunk_of(std::int64_t rows) {
   std::int64_t chunk = 32;
   while (rows > 256 * chunk) chunk *= 2;
@@ -124,8 +125,8 @@ template <class R> __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        LayerNormForward& f) {
+bool fused_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      LayerNormForward& f) {
   if (x.cols() > norm_rows::kWidest) return false;
   if (x.rows() == 0) return true;
   dispatch_float(x.dtype(), [&]<class T>() {
@@ -141,9 +142,9 @@ bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bia
   return true;
 }
 
-bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                 const Tensor& inv_std, const Tensor& dy, const Tensor& also,
-                                 const Tensor& residual, Tensor& dx, Tensor& dparams) {
+bool fused_layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                               const Tensor& inv_std, const Tensor& dy, const Tensor& also,
+                               const Tensor& residual, Tensor& dx, Tensor& dparams) {
   const std::int64_t e = x.cols(), rows = x.rows(), chunk = chunk_of(rows);
   if (e > norm_rows::kWidest) return false;
   const std::int64_t chunks = std::max<std::int64_t>(ceil_div(rows, chunk), 1);

@@ -17,15 +17,15 @@ struct LayerNormForward {
 struct LayerNormBackward {
   Tensor dx, dweight, dbias;  // [..., E], [E], [E]
 };
-/// Where y went to two places, `also` is its other gradient; where x went to a third, beside the norm,
-/// `residual` is its gradient from there, which is added to dx.
+/// Returns the gradients. If y has two uses, `also` is its other gradient; if x has a use besides
+/// the norm, `residual` is its gradient from there, which is added to dx.
 [[nodiscard]] LayerNormBackward layer_norm_backward(const Tensor& x, const Tensor& weight,
                                                     const Tensor& mean, const Tensor& inv_std,
                                                     const Tensor& dy, const Tensor& also = {},
                                                     const Tensor& residual = {});
 
-// The kernels behind these: a pair of twins for any width, and two of CUDA alone for rows up to 256 wide
-// (layer_norm.cu).
+// The kernels behind these: a backend pair for any width, and two of CUDA alone for rows up to 256
+// wide (layer_norm.cu).
 
 void layer_norm_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
                    LayerNormForward& f);
@@ -37,10 +37,10 @@ void layer_norm_backward_on(Cuda, const Tensor& x, const Tensor& weight, const T
                             const Tensor& inv_std, const Tensor& dy, Tensor& dx, Tensor& dparams);
 /// CUDA: with one pass over what they read; false where rows are too wide for that, and nothing is
 /// done (norm/layer_norm.cu).
-bool layer_norm_at_once(const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        LayerNormForward& f);
-bool layer_norm_backward_at_once(const Tensor& x, const Tensor& weight, const Tensor& mean,
-                                 const Tensor& inv_std, const Tensor& dy, const Tensor& also,
-                                 const Tensor& residual, Tensor& dx, Tensor& dparams);
+bool fused_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                      LayerNormForward& f);
+bool fused_layer_norm_backward(const Tensor& x, const Tensor& weight, const Tensor& mean,
+                               const Tensor& inv_std, const Tensor& dy, const Tensor& also,
+                               const Tensor& residual, Tensor& dx, Tensor& dparams);
 
 }  // namespace skytape::tensor

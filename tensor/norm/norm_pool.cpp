@@ -25,7 +25,8 @@ void require_operands(const char* op, const Tensor& x, const Tensor& weight, con
          rule.divisor);
 }
 
-// ---- by its definition, on any device ------------------------------------------------------------
+// ---- by its definition, on any device
+// ------------------------------------------------------------
 
 /// w as [B, N, 1].
 Tensor weights_of(const Tensor& mask, const TokenWeights& rule) {

@@ -23,7 +23,7 @@ constexpr int kWarps = cuda::kBlockThreads / kWarp;
 constexpr std::int64_t kChunk =
     256;  // tokens of a block: fixed, so that no result depends on a grid
 
-/// What both directions know.
+/// The sizes and weights that both directions use.
 template <class T> struct Sizes {
   std::int64_t batch, n;
   int e;

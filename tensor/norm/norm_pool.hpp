@@ -4,21 +4,21 @@
 //   pooled_b = Σ_n w_bn (h_bn weight + bias)     h = (x - mean) / std, row by row
 //   w_bn = mask_bn / divisor, mask_bn / max(1, Σ_n mask_bn), or mask_b0 for n = 0 and else 0
 //
-// Letters: B batch, N tokens, E width.
+// Notation: B batch, N tokens, E width.
 #pragma once
 
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::tensor {
 
-/// Which of these weights.
+/// The choice among these weights.
 struct TokenWeights {
   enum class Kind { nominal, mean, first } kind = Kind::nominal;
   double divisor = 1;  // of nominal
 };
 
-/// Whether it is one kernel each way, or two for sequences of more than 256 tokens: on CUDA, E at most
-/// 256. Elsewhere it is as many operations as the definition has.
+/// Returns whether it is one kernel each way, or two for sequences of more than 256 tokens: on
+/// CUDA, E at most 256. Elsewhere it is as many operations as the definition has.
 [[nodiscard]] bool norm_pool_is_fused(const Tensor& x);
 
 struct NormPool {
@@ -26,7 +26,7 @@ struct NormPool {
   Tensor mean, inv_std;  // [B, N]; defined where w is not 0
   Tensor sums;           // [B, E + 2]: Σ_n m h and Σ_n m of the weights' n, m the mask; w / m
 };
-/// Of x [B, N, E] with N > 0, weight and bias [E], mask [B, N].
+/// Pools x [B, N, E] with N > 0, weight and bias [E], mask [B, N].
 [[nodiscard]] NormPool norm_pool(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  const Tensor& mask, const TokenWeights& rule);
 

@@ -1,5 +1,6 @@
-// What layer norm's kernels share, CUDA only: a row of E numbers lies over a few neighbouring lanes of a
-// warp, so that each of them moves 16 bytes at a time and short rows leave no lane idle.
+// Definitions that layer norm's kernels share, CUDA only: a row of E numbers lies over a few
+// neighbouring lanes of a warp, so that each of them moves 16 bytes at a time and short rows leave
+// no lane idle.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ template <class T_, int kLanes_, int kOwn_> struct Row {
   cuda::Four<T> own[kOwn];
 
   Row() = default;
-  /// Of a row in memory, zeros beyond its end and where it is null.
+  /// Reads a row in memory; zeros beyond its end and where it is null.
   __device__ Row(const T* row, int e) {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) own[i] = cuda::load_four(row, column(i), e);
@@ -33,7 +34,7 @@ template <class T_, int kLanes_, int kOwn_> struct Row {
     for (int i = 0; i < kOwn; ++i) cuda::store_four(own[i], row, column(i), e);
   }
 
-  /// Where the lane's i-th four begin; which of the warp's rows it has.
+  /// Returns the column where the lane's i-th four begin, and which of the warp's rows it has.
   __device__ static int column(int i) {
     return 4 * (static_cast<int>(threadIdx.x) % kLanes + kLanes * i);
   }
@@ -55,7 +56,7 @@ template <class T_, int kLanes_, int kOwn_> struct Row {
   }
 };
 
-/// What a row is normed by.
+/// The mean and inverse deviation that norm a row.
 template <class T> struct Moments { T mean, inv_std; };
 template <class R>
 __device__ Moments<typename R::T> moments(const R& x, int e, typename R::T epsilon) {

@@ -6,7 +6,7 @@
 namespace skytape::tensor {
 namespace {
 
-/// What a row is shifted by before exp: its maximum, or 0 where that is infinite. A row of -inf
+/// Returns the shift of a row before exp: its maximum, or 0 where that is infinite. A row of -inf
 /// then sums to 0 instead of NaN, and NaN and +inf stay visible.
 template <class T, class Team> HD T row_shift(const T* x, std::int64_t n, const Team& team) {
   const T best = team.max(n, [=](std::int64_t i) { return x[i]; });

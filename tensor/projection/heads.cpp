@@ -116,8 +116,8 @@ ProjectionGradients backward_by_definition(const HeadsPlan& plan, const Tensor& 
       sums.reshape({plan.parts, plan.out()})};
 }
 
-ProjectionGradients backward_at_once(const HeadsPlan& plan, const Tensor& x,
-                                     std::span<const Tensor> weights, std::span<const Tensor> dy) {
+ProjectionGradients fused_backward(const HeadsPlan& plan, const Tensor& x,
+                                   std::span<const Tensor> weights, std::span<const Tensor> dy) {
   Tensor dx = empty_like(x);                                 // [B, N, E]
   const std::int64_t entries = plan.columns() * plan.width;  // of all weights
   Tensor all = empty_like(x, {entries + plan.columns()});
@@ -150,7 +150,7 @@ ProjectionGradients project_heads_backward(const Tensor& x, std::span<const Tens
            ": expected gradients [B, H, N, D] for x ", x, " and weights ", weights[0], ", got ",
            part);
   }
-  return fits_token_products(x, plan.heads, plan.d) ? backward_at_once(plan, x, weights, dy)
+  return fits_token_products(x, plan.heads, plan.d) ? fused_backward(plan, x, weights, dy)
                                                     : backward_by_definition(plan, x, weights, dy);
 }
 

@@ -1,7 +1,7 @@
 // CUDA half of project_heads. A block owns 128 tokens by 64 columns of all projections side by
 // side, [P H D], so that blocks of the same tokens are neighbours and find x in the cache. Results
-// leave registers with the bias added, at their place by head. At bf16 most sizes have kernels of their
-// own (token_products.cu, wide_heads.cu).
+// leave registers with the bias added, at their place by head. At bf16 most sizes have kernels of
+// their own (token_products.cu, wide_heads.cu).
 //
 //   project_kernel       true f32 and f64: 256 threads with 8 x 4 sums each;
 //   tensor_core_kernel   f32 operands rounded to tf32 or bf16, sums in f32: a warp has 16 tokens.
@@ -48,8 +48,8 @@ template <class T> struct Column {
   __device__ T bias(int after) const { return biases == nullptr ? T(0) : biases[after]; }
 };
 
-/// Where the weights of the block's columns lie, [E] each; null beyond the last column. The block
-/// waits before it reads them.
+/// Finds the weights of the block's columns, [E] each; null beyond the last column. The block waits
+/// before it reads them.
 template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arrays<T>& in,
                                                 Corner at, const T* (&rows)[kBlockN]) {
   const int c = threadIdx.x;
@@ -59,14 +59,15 @@ template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arr
       column < plan.columns() ? in.weight.at(p) + (column - p * plan.out()) * plan.width : nullptr;
 }
 
-// ---- true f32 and f64 ----------------------------------------------------------------------------
+// ---- true f32 and f64
+// ----------------------------------------------------------------------------
 
 constexpr int kBlockK = 16;                              // of x's width at a time
 constexpr int kAcross = 16, kDown = kThreads / kAcross;  // threads along columns and rows
 constexpr int kThreadM = kBlockM / kDown, kThreadN = kBlockN / kAcross;
 
-/// Operands of a block, by depth. A thread owns rows that lie together and columns kAcross apart, so
-/// that results of one row are stored side by side. The rows' padding keeps them aligned.
+/// Operands of a block, by depth. A thread owns rows that lie together and columns kAcross apart,
+/// so that results of one row are stored side by side. The rows' padding keeps them aligned.
 template <class T> struct Operands {
   alignas(16) T x[kBlockK][kBlockM + 4];
   alignas(16) T w[kBlockK][kBlockN + 4];
@@ -136,7 +137,8 @@ template <class T> __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 
   }
 }
 
-// ---- tf32 and bf16 -------------------------------------------------------------------------------
+// ---- tf32 and bf16
+// -------------------------------------------------------------------------------
 
 constexpr int kSlab = 64;  // of x's width at a time
 constexpr int kSteps = kSlab / kMmaK;

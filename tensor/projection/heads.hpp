@@ -1,6 +1,6 @@
 // Linear projections of one input, stored by head: what a layer's queries, keys and values are.
 //
-// Letters: B batch, N tokens, E width of the input, P projections, H heads, D head width.
+// Notation: B batch, N tokens, E width of the input, P projections, H heads, D head width.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ struct ProjectionGradients {
   Tensor dweights;  // [P, H D, E]
   Tensor dbiases;   // [P, H D]
 };
-/// Everything that project_heads was given, from dy: P of [B, H, N, D], or undefined where a gradient
-/// is zero; not all of them. One kernel where that fits: f32 on CUDA, products at bf16, E and D multiples
-/// of 4, E and H D at most 64; elsewhere a product each for dx and dweights.
+/// Everything that project_heads was given, from dy: P of [B, H, N, D], or undefined where a
+/// gradient is zero; not all of them. One kernel where that fits: f32 on CUDA, products at bf16, E
+/// and D multiples of 4, E and H D at most 64; elsewhere a product each for dx and dweights.
 [[nodiscard]] ProjectionGradients project_heads_backward(const Tensor& x,
                                                          std::span<const Tensor> weights,
                                                          std::span<const Tensor> dy);
 
-/// y[p, b, h, n, :] += sums[b, n] b_p[h D : (h + 1) D], in place: the biases of projected rows that are
-/// sums of others. y: [P, B, H, N, D], sums: [B, N, 1], biases: P of [H D].
+/// y[p, b, h, n, :] += sums[b, n] b_p[h D : (h + 1) D], in place: the biases of projected rows that
+/// are sums of others. y: [P, B, H, N, D], sums: [B, N, 1], biases: P of [H D].
 void add_biases(Tensor& y, const Tensor& sums, std::span<const Tensor> biases);
 struct AddedBiasGradients {
   Tensor dsums;    // [B, N, 1]

@@ -1,5 +1,6 @@
-// What the gradient of projections by head reads: gradients side by side with their sums, in one
-// pass, and weights one below the other. And biases of rows that are sums of others.
+// Rearranges the operands of the gradient of projections by head: gradients side by side with their
+// sums, in one pass, and weights one below the other. Also makes biases of rows that are sums of
+// others.
 #include "tensor/projection/heads.hpp"
 
 #include "tensor/launch/columns.hpp"

@@ -26,7 +26,7 @@ template <class T> OfEach<T> of_each(std::span<const Tensor> tensors) {
   return all;
 }
 
-/// What project_heads reads and writes on CUDA.
+/// The arrays that project_heads reads and writes on CUDA.
 template <class T> struct ProjectionArrays {
   const T* x;              // [B N, E]
   OfEach<const T> weight;  // [H D, E]

@@ -1,13 +1,13 @@
-// Projections of a layer as one kernel each way: those before attention, the one behind it with dropout
-// and residual, and the gradients of both kinds. A warp owns 16 tokens, a block 128 and all weights
-// (token_tiles.hpp).
+// Projections of a layer as one kernel each way: those before attention, the one behind it with
+// dropout and residual, and the gradients of both kinds. A warp owns 16 tokens, a block 128 and all
+// weights (token_tiles.hpp).
 //
 //   project_kernel    y = x Wᵀ + b of all projections, by head, from one reading of x;
 //   merge_kernel      y = x + drop(merge(a) Wᵀ + b); the products' result leaves registers once;
 //   backward_kernel   from gradients dy of a projection's results and what it read, in, with 128 tokens
 //                     of both in shared memory: din = dy W, each warp its own, and dW = dyᵀ in, all
-//                     warps together. Several projections of one input add up their din. A block has
-//                     chunk_tokens; the sums of all blocks are added in order afterwards.
+//                     warps together. Several projections of one input add up their din. A block
+//                     has chunk_tokens; the sums of all blocks are added in order afterwards.
 #include <cstdint>
 
 #include "tensor/core/tensor.hpp"
@@ -21,8 +21,8 @@ namespace {
 
 using namespace token_tiles;
 
-/// The lane's rows as heads side by side, [H D], in memory by head, [B, H, N, D] with D a multiple of 4;
-/// zeros beyond the last one, beyond H D, and everywhere if there is no array.
+/// The lane's rows as heads side by side, [H D], in memory by head, [B, H, N, D] with D a multiple
+/// of 4; zeros beyond the last one, beyond H D, and everywhere if there is no array.
 template <class T> struct HeadRows {
   T* row[2];
   int steps[2];  // as in Rows
@@ -59,7 +59,8 @@ template <class T> struct HeadRows {
   }
 };
 
-// ---- forward -------------------------------------------------------------------------------------
+// ---- forward
+// -------------------------------------------------------------------------------------
 
 struct ProjectShared {
   alignas(16) Number weight[kMostProjections][kWidth * kStride];
@@ -142,9 +143,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// ---- backward ------------------------------------------------------------------------------------
+// ---- backward
+// ------------------------------------------------------------------------------------
 
-/// Of projections from rows of `in` to rows of `out` channels.
+/// The shared memory of projections from rows of `in` to rows of `out` channels.
 template <int kParts> struct Shared {
   alignas(16) Number weight[kParts][kWidth * kStride];  // [out, in]
   alignas(16) Number in[kTokens * kStride], dy[kParts][kTokens * kStride];

@@ -1,5 +1,5 @@
-// What the kernels of token_products.cu are given, CUDA only: a layer's projections where 16 tokens
-// belong to a warp.
+// The arguments of the kernels of token_products.cu, CUDA only: a layer's projections where 16
+// tokens belong to a warp.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ struct TokenPlan {
   }
 };
 
-/// Whether x [B, N, E], and H heads of width D, fit: f32 on CUDA, products at bf16, 1 to 2^25 - 1
-/// tokens, E and D multiples of 4, E and H D at most 64.
+/// Returns whether x [B, N, E], and H heads of width D, fit: f32 on CUDA, products at bf16, 1 to
+/// 2^25 - 1 tokens, E and D multiples of 4, E and H D at most 64.
 [[nodiscard]] bool fits_token_products(const Tensor& x, std::int64_t heads, std::int64_t d);
 
-/// Whether wide projections fit: E and H D multiples of 64, D of 16; else as above.
+/// Returns whether wide projections fit: E and H D multiples of 64, D of 16; else as above.
 [[nodiscard]] bool fits_wide_products(const Tensor& x, std::int64_t heads, std::int64_t d);
 
 /// y [P, B, H, N, D]; weights and biases as project_heads has them.
@@ -46,8 +46,8 @@ void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& 
 /// dparams: dW [E, H D], then db [E].
 void merge_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& dy, const Tensor& a,
                              const Tensor& weight, Tensor& da, Tensor& dparams);
-/// dx [B N, E] from the projections' gradients dy, P of [B, H, N, D] or undefined: zero; weights: P of
-/// [H D, E]; dparams: dW [P, H D, E], then db [P, H D].
+/// dx [B N, E] from the projections' gradients dy, P of [B, H, N, D] or undefined: zero; weights: P
+/// of [H D, E]; dparams: dW [P, H D, E], then db [P, H D].
 void project_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& x,
                                std::span<const Tensor> weights, std::span<const Tensor> dy,
                                Tensor& dx, Tensor& dparams);

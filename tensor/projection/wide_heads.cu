@@ -1,7 +1,7 @@
-// project_heads of wide models at bf16, CUDA only: E and H D multiples of 64, D of 16. A block owns 128
-// tokens by 128 columns of all projections side by side, [P H D], and walks E by 64 channels. A warp's
-// 16 tokens come from memory as fragments A (token_tiles.hpp), weights pass through shared memory.
-// Blocks of the same tokens are neighbours and find x in the cache.
+// project_heads of wide models at bf16, CUDA only: E and H D multiples of 64, D of 16. A block owns
+// 128 tokens by 128 columns of all projections side by side, [P H D], and walks E by 64 channels. A
+// warp's 16 tokens come from memory as fragments A (token_tiles.hpp), weights pass through shared
+// memory. Blocks of the same tokens are neighbours and find x in the cache.
 #include <cstdint>
 
 #include "tensor/core/tensor.hpp"

@@ -6,7 +6,7 @@
 
 namespace skytape {
 
-/// Which elements to drop. The element number of entry (b, i, e) of a [B, N, E] tensor is
+/// The elements to drop. The element number of entry (b, i, e) of a [B, N, E] tensor is
 /// ((first_example + b) * nominal_length + i) * E + e, so that trimming a batch, or splitting it
 /// over accumulation steps, changes no mask.
 struct Dropout {

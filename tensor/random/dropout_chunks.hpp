@@ -1,4 +1,4 @@
-// How kernels walk through what dropout decides on: chunks of 128 element numbers that share Philox
+// Kernels walk through dropout's elements by these chunks: 128 element numbers that share Philox
 // counters. Included by kernel files only.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What dropout kernels need to know: which element numbers a tensor's memory has, and what to keep.
+// The plan of dropout kernels: which element numbers a tensor's memory has, and which to keep.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,8 @@ struct DropoutPlan {
   std::int64_t range_stride = 0;
 };
 
-/// Of a tensor [B, N, E] on the device. Throws, naming `op`, where rate, step or shape do not fit.
+/// Returns the plan of a tensor [B, N, E] on the device. Throws, naming `op`, where rate, step or
+/// shape do not fit.
 [[nodiscard]] DropoutPlan dropout_plan(const char* op, const Shape& shape, Device device,
                                        const Dropout& options);
 

@@ -8,9 +8,9 @@
 
 namespace skytape::philox {
 
-/// What a warp keeps of two chunks, whose numbers 4 lane to 4 lane + 3 are a lane's: bit u is that of the
-/// first chunk's, bit 16 + u of the second one's. Each lane draws one counter; the votes about the 16
-/// numbers of a run lie in one word, of both chunks.
+/// Returns the kept elements of two chunks, whose numbers 4 lane to 4 lane + 3 are a lane's: bit u
+/// is that of the first chunk's, bit 16 + u of the second one's. Each lane draws one counter; the
+/// votes about the 16 numbers of a run are in one word, of both chunks.
 __device__ inline unsigned kept_fours(std::uint64_t key, std::uint64_t step, std::int64_t first,
                                       std::int64_t second, std::uint32_t threshold) {
   const int lane = static_cast<int>(threadIdx.x) % cuda::kWarp;
@@ -26,7 +26,8 @@ __device__ inline unsigned kept_fours(std::uint64_t key, std::uint64_t step, std
   return mine >> (4 * (lane % 4));
 }
 
-/// Scales the lane's numbers of a chunk that are kept, and drops the others; `kept` from its bit on.
+/// Scales the lane's numbers of a chunk that are kept, and drops the others; `kept` from its bit
+/// on.
 template <class T> __device__ void keep(cuda::Four<T>& four, unsigned kept, T scale) {
 #pragma unroll
   for (int u = 0; u < 4; ++u) four.x[u] *= (kept >> u & 1) != 0 ? scale : T(0);

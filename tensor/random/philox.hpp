@@ -129,8 +129,8 @@ inline WideWords rounds(const WideWords& c, std::uint32_t key_low, std::uint32_t
 }
 #endif
 
-/// The words of 16 consecutive counters from `first`, a multiple of 16, on: words[k][j] is word k of
-/// counter first + j.
+/// The words of 16 consecutive counters from `first`, a multiple of 16, on: words[k][j] is word k
+/// of counter first + j.
 inline void draw_lanes(std::uint64_t key, std::uint64_t first, std::uint64_t subsequence,
                        std::uint32_t (&words)[4][kLanes]) {
 #ifdef __AVX512F__
@@ -159,8 +159,8 @@ inline void draw_lanes(std::uint64_t key, std::uint64_t first, std::uint64_t sub
 #endif
 }
 
-/// CPU: the 16 counters of a chunk at once. The bits wait in an array, because f may call functions
-/// (erf) that keep the compiler from vectorising a loop which also draws.
+/// CPU: the 16 counters of a chunk together. The bits wait in an array, because f may call
+/// functions (erf) that keep the compiler from vectorising a loop which also draws.
 template <class F> void each_bits(const cpu::Team&, std::uint64_t key, std::uint64_t step,
                                   std::int64_t chunk, const F& f) {
   std::uint32_t words[4][kLanes], bits[kChunk];

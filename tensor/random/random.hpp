@@ -18,7 +18,7 @@ struct Random {
   [[nodiscard]] Random fork(std::uint64_t purpose) const;
 };
 
-/// What random numbers are used for. Evaluation has its own key, so evaluating draws nothing from
+/// The use of random numbers. Evaluation has a separate key, so evaluating draws nothing from
 /// training's sequence.
 enum class Purpose : std::uint64_t { initialise = 1, train, evaluate, data, attention, dropout };
 [[nodiscard]] inline Random fork(const Random& random, Purpose purpose) {
@@ -34,8 +34,8 @@ namespace tensor {
 [[nodiscard]] Tensor normal(const Shape& shape, const Random& random, DType dtype, Device device,
                             std::int64_t first = 0);
 
-/// Where kernels on `device` read the step; null for an undefined step (0). Throws, naming `op`,
-/// unless random.step is undefined or i32[1] on that device.
+/// Returns the address where kernels on `device` read the step; null for an undefined step (0).
+/// Throws, naming `op`, unless random.step is undefined or i32[1] on that device.
 [[nodiscard]] const std::int32_t* step_data(const char* op, const Random& random, Device device);
 
 // The two builds of the kernels behind these (random.kernel.cpp).

@@ -50,7 +50,7 @@ struct ToNormal {
   }
 };
 
-/// Draws whole blocks, if need be beside `out`, so that a number never depends on how many others
+/// Draws whole blocks, if need be into scratch, so that a number never depends on how many others
 /// are drawn with it: vector and scalar logarithms differ in the last bit.
 template <class Transform> void draw_into(const Random& random, std::int64_t first, Tensor& out) {
   const std::int64_t end = first + out.numel();

@@ -48,7 +48,7 @@ struct Cupti {
 
   Cupti();
 
-  /// Whether a call succeeded; else adds why not, unless something failed before.
+  /// Returns whether a call succeeded; else adds why not, unless something failed before.
   bool ok(CUptiResult result, const char* call, std::string& fault) const {
     if (result == CUPTI_SUCCESS) return true;
     const char* text = nullptr;
@@ -61,7 +61,8 @@ struct Cupti {
   }
 };
 
-/// What CUPTI gave so far. It calls from threads of its own, and may do so until the program ends.
+/// The records of CUPTI so far. It calls from its own threads, and may do so until the program
+/// ends.
 struct Records {
   std::mutex mutex;
   std::vector<KernelTime> kernels;
@@ -92,7 +93,7 @@ void keep(const CUpti_Activity& activity) {
     time.shared_bytes = std::int64_t{record.staticSharedMemory} + record.dynamicSharedMemory;
   } else if (activity.kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
     const auto& record = reinterpret_cast<const CopyRecord&>(activity);
-    // The next batch travels from the host on a stream of its own, whenever it likes.
+    // The next batch travels from the host on a separate stream, whenever it likes.
     if (record.copyKind != CUPTI_ACTIVITY_MEMCPY_KIND_DTOD) return;
     when(record);
     time.kind = KernelTime::Kind::copy;
@@ -230,7 +231,7 @@ std::string kernel_name_on(Cuda, const void*) { return {}; }
 // ---- times by events -------------------------------------------------------------------------
 namespace {
 
-/// What was submitted while one lives, each with an event behind it.
+/// The work submitted while an object lives, each with an event behind it.
 class Submissions {
  public:
   Submissions() {
@@ -282,8 +283,8 @@ __global__ void busy_kernel(std::int64_t nanoseconds) {
 }
 __global__ void empty_kernel(int) {}
 
-/// What f submits behind a kernel that keeps the GPU busy. That ends by itself: a host that has to
-/// wait for room in the stream's queue cannot hang.
+/// Returns the times of the work that f submits behind a kernel that keeps the GPU busy. That
+/// kernel ends by itself: a host that has to wait for space in the stream's queue cannot hang.
 std::vector<LaunchTime> times_behind(double busy_ms, const std::function<void()>& f) {
   synchronize(Device::cuda);
   cuda::launch({"busy", 1, 1}, busy_kernel, static_cast<std::int64_t>(1e6 * busy_ms));

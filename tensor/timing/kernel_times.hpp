@@ -28,10 +28,11 @@ struct KernelTrace {
 /// Calls f and traces all that it submits to the GPU, until that is done.
 [[nodiscard]] KernelTrace trace_kernels(const std::function<void()>& f);
 
-/// How a trace calls a kernel, from its function (GpuKernel::function); mangled. Empty: not known.
+/// Returns a kernel's name in traces, mangled, from its function (GpuKernel::function). Empty: not
+/// known.
 [[nodiscard]] std::string kernel_name(const void* function);
 
-/// What was submitted to the stream, and how long after what came before it was done.
+/// A submission to the stream, and the time from the end of the one before it to its own end.
 struct LaunchTime {
   std::string name;         // of our kernels as their launches say, else "product" or "copy"
   std::int64_t blocks = 0;  // of a kernel's grid
@@ -41,7 +42,7 @@ struct LaunchTime {
 /// milliseconds: no kernel waits for the host then. Resolves about half a microsecond.
 [[nodiscard]] std::vector<LaunchTime> time_launches(double busy_ms, const std::function<void()>& f);
 
-/// Of the GPU.
+/// Returns the GPU's number of multiprocessors.
 [[nodiscard]] int multiprocessors();
 
 // The CUDA half (kernel_times.cu).

@@ -26,8 +26,8 @@ struct RowDropout {
   }
 };
 
-/// Of an array [B, N, width] on the device of x [B, N, E]. Throws, naming `op`, where rate or step do
-/// not fit.
+/// Returns the dropout of an array [B, N, width] on the device of x [B, N, E]. Throws, naming `op`,
+/// where rate or step do not fit.
 [[nodiscard]] RowDropout row_dropout(const char* op, const Tensor& x, std::int64_t width,
                                      const Dropout& options);
 

@@ -1,12 +1,13 @@
-// Tokens times small matrices on tensor cores, CUDA only: what kernels share whose warp owns 16 tokens
-// and whose block has all weights in shared memory (mlp.cu, token_products.cu). Products are bf16
-// with f32 sums. Channels are padded with zeros to kWidth; in memory their number is a multiple of 4.
+// Tokens times small matrices on tensor cores, CUDA only: what kernels share whose warp owns 16
+// tokens and whose block has all weights in shared memory (mlp.cu, token_products.cu). Products are
+// bf16 with f32 sums. Channels are padded with zeros to kWidth; in memory their number is a
+// multiple of 4.
 //
-// Rows and columns of products are numbered so that a lane's numbers are neighbours in memory. Rows g
-// and g + 8 are tokens 2g and 2g + 1 of the warp's 16: the bits of one chunk often decide about both.
-// Columns 2t, 2t + 1, 2t + 8, 2t + 9 of each 16 are channels 4t to 4t + 3: one access of 16 bytes. So
-// columns in registers and tiles are column_of(channel); in memory, and in arrays of f32 in shared
-// memory, channels have their own order.
+// Rows and columns of products are numbered so that a lane's numbers are neighbours in memory. Rows
+// g and g + 8 are tokens 2g and 2g + 1 of the warp's 16: the bits of one chunk often decide about
+// both. Columns 2t, 2t + 1, 2t + 8, 2t + 9 of each 16 are channels 4t to 4t + 3: one access of 16
+// bytes. So columns in registers and tiles are column_of(channel); in memory, and in arrays of f32
+// in shared memory, channels have their own order.
 #pragma once
 
 #include <algorithm>
@@ -33,27 +34,28 @@ constexpr int kRows = 16;                // tokens of a warp
 constexpr int kTokens = kWarps * kRows;  // of a block at a time
 constexpr int kSteps = kWidth / kMmaK;
 
-/// Of rows of kWidth in shared memory: eight rows then touch every bank.
+/// The stride of rows of kWidth in shared memory: eight rows then touch every bank.
 constexpr int kStride = kWidth + 8;
 
-/// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer where
-/// `blocks` blocks, what a large GPU runs at once, would not all have work. The number of tokens alone
-/// decides, so that no result depends on a grid. (A simulated GPU has fewer blocks, and long chunks.)
+/// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer
+/// where `blocks` blocks, as many as a large GPU runs in parallel, would not all have work. The
+/// number of tokens alone decides, so that no result depends on a grid. (A simulated GPU has fewer
+/// blocks, and long chunks.)
 inline std::int64_t chunk_tokens(std::int64_t rows, std::int64_t blocks) {
   const std::int64_t tiles = ceil_div(rows, kTokens);
   const std::int64_t at_once = cuda::grid_for(blocks, 1);
   return kTokens * std::min<std::int64_t>(ceil_div(tiles, at_once), 4);
 }
 
-/// Blocks of a kernel that walks tokens with weights it loads once: as many as a GPU runs at once, two
-/// on a multiprocessor, and not more than each round needs.
+/// Blocks of a kernel that walks tokens with weights it loads once: as many as a GPU runs at once,
+/// two on a multiprocessor, and not more than each round needs.
 inline unsigned grid_of(std::int64_t rows) {
   const std::int64_t tiles = ceil_div(rows, kTokens);
   const std::int64_t at_once = 2 * cuda::device_facts().multiprocessors;
   return cuda::grid_for(tiles, ceil_div(tiles, at_once));
 }
 
-/// Where a channel, or a row of a weight, is among the columns of products; and back.
+/// Returns the column of a channel, or of a row of a weight, in products; and back.
 __device__ constexpr int column_of(int channel) {
   return (channel & ~15) | (channel & 2) << 2 | (channel & 12) >> 1 | (channel & 1);
 }
@@ -66,7 +68,7 @@ struct WarpTokens : cuda::LaneMap {
   int warp;
   // Below kWarps anyway, which saves the compiler a register where it knows it.
   __device__ WarpTokens() : warp(threadIdx.x / kWarp % kWarps) {}
-  /// Of the lane's two: a token of the block, and its row in a tile.
+  /// Returns, for one of the lane's two tokens, its number in the block, and its row in a tile.
   __device__ int token(int half) const { return kRows * warp + 2 * g + half; }
   __device__ int row(int half) const { return kRows * warp + g + 8 * half; }
 };
@@ -127,7 +129,8 @@ __device__ inline void prefetch_rows(const float* all, std::int64_t rows, int wi
   cuda::prefetch(all + first * width, math::min(rows - first, std::int64_t{kTokens}) * width);
 }
 
-/// What dropout keeps of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t + i.
+/// Dropout's kept elements of a lane's two rows: bit 4s + i of a row's bits for channel 16s + 4t +
+/// i.
 class Keep {
  public:
   __device__ Keep(const RowDropout& dropout, std::int64_t first, const WarpTokens& at)
@@ -145,7 +148,7 @@ class Keep {
       bits_[half] = of_chunk >> first_bit(element);
     }
   }
-  /// Of bits that were drawn before.
+  /// Takes bits that were drawn before.
   __device__ Keep(const RowDropout& dropout, std::uint32_t first, std::uint32_t second)
       : scale_(dropout.scale), bits_{first, second} {}
 
@@ -160,7 +163,7 @@ class Keep {
   }
 
  private:
-  /// Of a row that begins at that element.
+  /// Returns the first bit of a row that begins at that element.
   __device__ static int first_bit(std::int64_t element) {
     return static_cast<int>(element % philox::kChunk) / philox::kLanes * 4;
   }
@@ -187,8 +190,8 @@ class Keep {
   std::uint32_t bits_[2];
 };
 
-/// A weight [rows, columns], rows `stride` apart, to shared memory, rounded, both ways in the order of
-/// products; zeros beyond.
+/// A weight [rows, columns], rows `stride` apart, to shared memory, rounded, both ways in the order
+/// of products; zeros beyond.
 template <int kMostRows, int kMostColumns>
 __device__ void load_weight(const float* from, int rows, int columns, std::int64_t stride,
                             Number* to) {

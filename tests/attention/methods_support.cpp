@@ -14,7 +14,7 @@ constexpr std::uint64_t kKey = 0x5ca1ab1e;
 
 std::int64_t nominal_of(const Sizes& sizes) { return sizes.nominal == 0 ? sizes.n : sizes.nominal; }
 
-/// E: a width of its own, so that no method takes it for that of its heads.
+/// E: a separate width, so that no method takes it for that of its heads.
 std::int64_t input_width(const Sizes& sizes) { return sizes.heads * sizes.width + 3; }
 
 /// 1 = real token. Example 0 is whole, 1 is padded at the end, 2 has holes, then again.

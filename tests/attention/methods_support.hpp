@@ -23,7 +23,7 @@ struct Sizes {
   std::int64_t batch = 3, heads = 2, n = 37, width = 8, nominal = 0;
 };
 
-/// How the examples of a batch are padded: 0 not at all, 1 at the end, 2 with holes, and so on.
+/// The padding of a batch's examples: 0 not at all, 1 at the end, 2 with holes, and so on.
 enum class Padding { none, mixed, all };
 
 /// A method with packed parameters.
@@ -68,7 +68,8 @@ struct Problem {
 using Outcome = std::vector<std::pair<std::string, Tensor>>;
 [[nodiscard]] const Tensor& at(const Outcome& outcome, const std::string& name);
 
-/// Whether an array of an outcome has a row for each position: the output and the inputs' gradients.
+/// Returns whether an array of an outcome has a row for each position: the output and the inputs'
+/// gradients.
 [[nodiscard]] bool of_tokens(const std::string& name);
 
 /// x [B, H, N, D] or [B, N, E] with each position times its weight. weights: [B, N].

@@ -1,5 +1,5 @@
-// The mathematics of every attention method, and most of the contract above class Method: loops over
-// the registry, which serve a new method without an edit here. contract_test.cpp has the rest.
+// The mathematics of every attention method, and most of the contract above class Method: loops
+// over the registry, which serve a new method without an edit here. contract_test.cpp has the rest.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -250,7 +250,7 @@ TEST_CASE("an example alone gives what it gives in its batch") {
   });
 }
 
-TEST_CASE("with Call::alone an example of any method gives what it gives as a batch of its own") {
+TEST_CASE("with Call::alone an example of any method gives what it gives as a separate batch") {
   each_sample([](const Spec& spec, const OptionValues& options) {
     const Sizes sizes = first_served(spec, options);
     const Layer layer = make_layer(spec, options, sizes, DType::f64);

@@ -1,5 +1,5 @@
-// Heads side by side, projected and added to the residual as one op, against the same composed of an
-// op for each step; and the kernels that both this and projections by head have on CUDA at bf16.
+// Heads side by side, projected and added to the residual as one op, against the same composed of
+// an op for each step; and the kernels that both this and projections by head have on CUDA at bf16.
 #include <vector>
 
 #include "autograd/ops.hpp"
@@ -36,7 +36,7 @@ std::vector<Tensor> merge_inputs(const Sizes& s) {
 
 Var merged(const Sizes& s, const std::vector<Var>& v, Way way, double rate) {
   const Dropout dropout{rate, {11, {}}, 5, s.N + 3};  // of rows in the middle of longer sequences
-  if (way == Way::at_once) return merge_heads_at_once(v[0], v[1], v[2], v[3], dropout);
+  if (way == Way::fused) return fused_merge_heads(v[0], v[1], v[2], v[3], dropout);
   const Var rows = reshape(swap_middle(v[1]), {s.B, s.N, s.H * s.D});
   return add_dropout(v[0], composed_linear(way, rows, v[2], v[3]), dropout);
 }
@@ -55,8 +55,8 @@ Var projected(const Sizes& s, const std::vector<Var>& v, Way way) {
   std::vector<Projection> projections;
   for (std::size_t i = 1; i < v.size(); i += 2) projections.push_back({v[i], v[i + 1]});
   std::vector<Var> heads;
-  if (way == Way::at_once) {
-    heads = project_heads_at_once(v[0], projections, s.H);
+  if (way == Way::fused) {
+    heads = fused_project_heads(v[0], projections, s.H);
   } else {
     for (const auto& [weight, bias] : projections) {
       heads.push_back(
@@ -68,7 +68,7 @@ Var projected(const Sizes& s, const std::vector<Var>& v, Way way) {
 
 }  // namespace
 
-TEST_CASE("heads merged at once are those merged by an op for each step, at every precision") {
+TEST_CASE("fused merging of heads equals merging by an op for each step, at every precision") {
   for (const Sizes& s : kSizes) {
     for (const double rate : {0.0, 0.3}) {
       CAPTURE(s.N);

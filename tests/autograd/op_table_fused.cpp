@@ -1,5 +1,5 @@
-// Rows of the op table: what is fused on CUDA: a layer norm with what stands beside or behind it, the
-// classifier, the vectors of tokens and places, a convolution with what surrounds it.
+// Rows of the op table: what is fused on CUDA: a layer norm with the operations beside or behind
+// it, the classifier, the vectors of tokens and places, a convolution with what surrounds it.
 #include "autograd/ops.hpp"
 #include "nn/embedding/lookup.hpp"
 #include "nn/embedding/positions.hpp"
@@ -16,7 +16,7 @@ using Kind = TokenWeights::Kind;
 /// One of its outputs: x, or that of a reader from 1 on.
 Function beside_norm(int readers, int which) {
   return [=](Tape&, Vars v) {
-    const NormBeside n = layer_norm_beside_at_once(v[0], v[1], v[2], readers);
+    const NormBeside n = fused_layer_norm_beside(v[0], v[1], v[2], readers);
     return which == 0 ? n.x : n.y[static_cast<std::size_t>(which) - 1];
   };
 }
@@ -53,7 +53,7 @@ Function looked_up(const Tensor& ids, const Tensor& places, double rate) {
 Function turned(std::int64_t positions, std::size_t which) {
   return [=](Tape&, Vars v) {
     const Tensor angles = nn::rotary_angles(10)({positions, v[0].size(3)}, {});
-    return nn::rotary_pair_at_once(v[0], v[1], beside(v[0], angles))[which];
+    return nn::fused_rotary_pair(v[0], v[1], beside(v[0], angles))[which];
   };
 }
 
@@ -85,7 +85,7 @@ Rows fused_rows() {
            {{"layer_norm_beside: expected 1 or 2 readers",
              [](Tape& t) {
                const Var e = zeros(t, {3});
-               return layer_norm_beside_at_once(zeros(t, {2, 3}), e, e, 3).x;
+               return fused_layer_norm_beside(zeros(t, {2, 3}), e, e, 3).x;
              }}}},
           {"norm_pool",
            {{"nominal", norm_inputs({3, 5, 7}), pooled({Kind::nominal, 8}, lengths)},
@@ -155,13 +155,13 @@ Rows fused_rows() {
             {"none", {normal({2, 1, 0, 2}, 345), normal({2, 1, 0, 2}, 346)}, turned(3, 0)}},
            {{"rotary_pair: shapes differ",
              [](Tape& t) {
-               return nn::rotary_pair_at_once(zeros(t, {1, 1, 2, 4}), zeros(t, {1, 1, 3, 4}),
-                                              zeros(t, {3, 4}).value())[0];
+               return nn::fused_rotary_pair(zeros(t, {1, 1, 2, 4}), zeros(t, {1, 1, 3, 4}),
+                                            zeros(t, {3, 4}).value())[0];
              }},
             {"rotary_pair: expected x [B, H, N, D] with an even D",
              [](Tape& t) {
-               return nn::rotary_pair_at_once(zeros(t, {1, 1, 2, 3}), zeros(t, {1, 1, 2, 3}),
-                                              zeros(t, {3, 3}).value())[0];
+               return nn::fused_rotary_pair(zeros(t, {1, 1, 2, 3}), zeros(t, {1, 1, 2, 3}),
+                                            zeros(t, {3, 3}).value())[0];
              }}}},
           {"classify",
            {{"odd", classifier_inputs(3, 5, 7, 4), classified(integers({3, 0, 1}, {3}), 0)},

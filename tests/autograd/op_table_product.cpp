@@ -8,14 +8,14 @@
 namespace skytape::test::op {
 namespace {
 
-/// Projections of x, v[0], by weight and bias in turn, with sums behind them if anything is there; the
-/// result is that of one of them.
+/// Projections of x, v[0], by weight and bias in turn, with sums behind them if anything is there;
+/// the result is that of one of them.
 Function one_of_heads(std::int64_t heads, std::size_t which) {
   return [=](Tape&, Vars v) {
     std::vector<Projection> projections;
     for (std::size_t i = 1; i + 1 < v.size(); i += 2) projections.push_back({v[i], v[i + 1]});
     const Var sums = v.size() % 2 == 0 ? v.back() : Var();
-    return project_heads_at_once(v[0], projections, heads, sums)[which];
+    return fused_project_heads(v[0], projections, heads, sums)[which];
   };
 }
 
@@ -23,11 +23,11 @@ OpRow project_heads_row() {
   const auto at_once = [](Tape& t, const Shape& x, const Shape& w, const Shape& b,
                           std::int64_t heads) {
     const std::vector<Projection> one = {{zeros(t, w), zeros(t, b)}};
-    return project_heads_at_once(zeros(t, x), one, heads)[0];
+    return fused_project_heads(zeros(t, x), one, heads)[0];
   };
   const Function without_bias = [](Tape&, Vars v) {
     const std::vector<Projection> two = {{v[1], Var()}, {v[2], Var()}};
-    return project_heads_at_once(v[0], two, 3)[1];
+    return fused_project_heads(v[0], two, 3)[1];
   };
   return {
       "project_heads",
@@ -70,7 +70,7 @@ OpRow project_heads_row() {
         }},
        {"add_biases: expected sums [1, 2, 1]", [=](Tape& t) {
           const std::vector<Projection> one = {{zeros(t, {4, 3}), zeros(t, {4})}};
-          return project_heads_at_once(zeros(t, {1, 2, 3}), one, 2, zeros(t, {1, 2}))[0];
+          return fused_project_heads(zeros(t, {1, 2, 3}), one, 2, zeros(t, {1, 2}))[0];
         }}}};
 }
 

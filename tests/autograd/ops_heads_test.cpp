@@ -46,14 +46,15 @@ std::vector<Tensor> inputs_and_sums(std::int64_t n) {
   return all;
 }
 
-/// All projections side by side, [B, H, N, P D], of the real tokens; sums are the last of an even number.
+/// All projections side by side, [B, H, N, P D], of the real tokens; sums are the last of an even
+/// number.
 Var all_heads(std::span<const Var> v, Way way) {
   const Tensor real = mask(v[0].size(1), v[0].value());
   const Var x = mask_rows(v[0], real);
   const Var sums = v.size() % 2 == 0 ? v.back() : Var();
   std::vector<Var> heads;
-  if (way == Way::at_once) {
-    heads = project_heads_at_once(x, projections(v), H, sums);
+  if (way == Way::fused) {
+    heads = fused_project_heads(x, projections(v), H, sums);
   } else {
     for (const auto& [weight, bias] : projections(v)) {
       const Var y = sums.defined() ? composed_linear(way, x, weight, Var()) + sums * bias
@@ -69,12 +70,12 @@ Var all_heads(std::span<const Var> v, Way way) {
 TEST_CASE("gradients of projections by head equal central differences, all of them read") {
   for (const auto& all : {inputs(8), inputs_and_sums(8)}) {
     const auto report =
-        gradcheck([](Tape&, std::span<const Var> v) { return all_heads(v, Way::at_once); }, all);
+        gradcheck([](Tape&, std::span<const Var> v) { return all_heads(v, Way::fused); }, all);
     CHECK_MESSAGE(report.passed, report.to_string());
   }
 }
 
-TEST_CASE("projections by head at once are those composed of linear, at every precision") {
+TEST_CASE("fused projections by head equal those composed of linear, at every precision") {
   for (const std::int64_t n : {std::int64_t{15}, N}) {
     check_both_ways(inputs(n), 20, all_heads);
     check_both_ways(inputs_and_sums(n), 20, all_heads);
@@ -87,7 +88,7 @@ TEST_CASE("a projection that nothing reads gets a gradient of zero, and none mak
       Tape tape;
       std::vector<Var> v;
       for (const Tensor& t : inputs(4)) v.push_back(tape.input(t.to(device)));
-      const std::vector<Var> heads = project_heads_at_once(v[0], projections(v), H);
+      const std::vector<Var> heads = fused_project_heads(v[0], projections(v), H);
       tape.backward(sum_all(square(read ? heads[1] : v[0])));
       CHECK(tape.grad(v[3]).defined() == read);
       if (!read) continue;
@@ -97,7 +98,7 @@ TEST_CASE("a projection that nothing reads gets a gradient of zero, and none mak
   });
 }
 
-TEST_CASE("projections by head are composed of linear on the CPU, and made at once on CUDA") {
+TEST_CASE("projections by head are composed of linear on the CPU, and fused on CUDA") {
   for_each_device([](Device device) {
     Tape tape;
     std::vector<Var> v;
@@ -105,8 +106,8 @@ TEST_CASE("projections by head are composed of linear on the CPU, and made at on
     (void)project_heads(v[0], projections(v), H);
     const std::vector<std::string> names = tape.names();
     const bool linears = std::count(names.begin(), names.end(), "linear") == P;
-    const bool at_once = std::count(names.begin(), names.end(), "project_heads") == P + 1;
+    const bool fused = std::count(names.begin(), names.end(), "project_heads") == P + 1;
     CHECK(linears == (device == Device::cpu));
-    CHECK(at_once == (device == Device::cuda));
+    CHECK(fused == (device == Device::cuda));
   });
 }

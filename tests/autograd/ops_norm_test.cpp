@@ -1,5 +1,5 @@
-// Layer norm with what stands beside or behind it as one op, against the same composed of an op for each
-// step.
+// Layer norm with the operations beside or behind it as one op, against the same composed of an op
+// for each step.
 
 #include "autograd/ops.hpp"
 #include "tensor/core/gpu_count.hpp"
@@ -18,8 +18,8 @@ struct Sizes {
   std::int64_t B, N, E;
 };
 
-// Rows of every width that a kernel is compiled for, with lanes that are not full; more than one chunk
-// of 32 rows backward and of 256 tokens forward.
+// Rows of every width that a kernel is compiled for, with lanes that are not full; more than one
+// chunk of 32 rows backward and of 256 tokens forward.
 const Sizes kSizes[] = {{1, 1, 1},  {3, 5, 64},  {2, 300, 64}, {2, 257, 30},
                         {2, 70, 7}, {3, 21, 98}, {1, 40, 256}, {1, 3, 300}};
 
@@ -31,8 +31,8 @@ std::vector<Tensor> inputs(const Sizes& s) {
           entries({s.E}, 3, -1, 1)};
 }
 
-/// Of [B, N]: the first sequence is whole, each other one half as long as the one before, the last of
-/// several is padding alone.
+/// Returns a mask [B, N]: the first sequence is whole, each other one half as long as the one
+/// before, the last of several is padding alone.
 Tensor mask_of(const Sizes& s) {
   std::vector<double> mask;
   for (std::int64_t b = 0; b < s.B; ++b) {
@@ -54,8 +54,8 @@ Var composed_pool(const std::vector<Var>& v, const Tensor& mask, const TokenWeig
 }
 
 Var beside(const std::vector<Var>& v, Way way, int readers) {
-  const NormBeside n = way == Way::at_once
-                           ? layer_norm_beside_at_once(v[0], v[1], v[2], readers)
+  const NormBeside n = way == Way::fused
+                           ? fused_layer_norm_beside(v[0], v[1], v[2], readers)
                            : NormBeside{v[0], std::vector<Var>(2, layer_norm(v[0], v[1], v[2]))};
   const Var one = n.x * n.x + affine(n.y[0], 3);
   return readers == 1 ? one : one + n.y[1] * n.y[1];
@@ -73,8 +73,8 @@ TEST_CASE(
       CAPTURE(static_cast<int>(rule.kind));
       check_both_ways(inputs(s), 50, [&](const std::vector<Var>& v, Way way) {
         const Tensor mask = mask_of(s).to(v[0].value().dtype()).to(v[0].value().device());
-        return way == Way::at_once ? norm_pool(v[0], v[1], v[2], mask, rule)
-                                   : composed_pool(v, mask, rule);
+        return way == Way::fused ? norm_pool(v[0], v[1], v[2], mask, rule)
+                                 : composed_pool(v, mask, rule);
       });
     }
   }
@@ -98,7 +98,7 @@ TEST_CASE("readers of a norm, or of what stands beside it, may be missing") {
       Tape tape;
       std::vector<Var> v;
       for (const Tensor& t : inputs({2, 3, 5})) v.push_back(tape.input(t.to(device)));
-      const NormBeside n = layer_norm_beside_at_once(v[0], v[1], v[2], 2);
+      const NormBeside n = fused_layer_norm_beside(v[0], v[1], v[2], 2);
       Var y = affine(v[0], 0);
       if (reads_x) y = y + n.x;
       if (first) y = y + n.y[0];

@@ -330,7 +330,7 @@ TEST_CASE("a Var whose tape is gone is refused, also where another tape took its
   CHECK_MESSAGE_HAS(other.value(), "its Tape is gone");
 }
 
-TEST_CASE("beside thousands of tapes, one that is gone is noticed") {
+TEST_CASE("among thousands of tapes, one that is gone is noticed") {
   std::deque<Tape> tapes;
   std::vector<Var> vars;
   for (int i = 0; i < 5000; ++i) vars.push_back(tapes.emplace_back().input(f64({1})));
@@ -376,7 +376,7 @@ TEST_CASE("a gradient of the wrong shape is refused by op and input") {
                     "wrong: gradient of input 0 is f64[3]@cpu, the input is f64[2]@cpu");
 }
 
-TEST_CASE("a gradient of the wrong shape has an error of its own, which a program can catch") {
+TEST_CASE("a gradient of the wrong shape has a separate error, which a program can catch") {
   const auto wrong = [](Tape&, std::span<const Var> v) {
     return record("wrong", {v[0]}, v[0].value(), [](const Tensor&, Grads& g) {
       g.add(0, f64({1}, {1, 1}));

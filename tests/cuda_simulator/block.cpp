@@ -52,7 +52,7 @@ struct Thread {
   uint3 index{};
   unsigned block = 0;      // of the cluster
   Fiber* fiber = nullptr;  // while it waits
-  // What it waits for in its warp.
+  // The operation of its warp that the thread waits for.
   unsigned mask = 0;
   WarpOp op = nullptr;
   void* slot = nullptr;
@@ -66,7 +66,7 @@ struct Thread {
   std::vector<std::size_t> groups;  // of how many copies each
 };
 
-/// Of the cluster that runs.
+/// A block of the cluster that runs.
 struct Block {
   uint3 index{};
   bool begun = false;

@@ -22,7 +22,8 @@ struct dim3 {
   constexpr dim3(unsigned nx = 1, unsigned ny = 1, unsigned nz = 1) : x(nx), y(ny), z(nz) {}
 };
 
-// Of the simulated thread that runs. __thread: no initialiser, so a read is one instruction.
+// The variables of the simulated thread that runs. __thread: no initialiser, so a read is one
+// instruction.
 extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /// Waits for all threads of the block that have not ended.

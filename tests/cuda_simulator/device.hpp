@@ -1,4 +1,5 @@
-// The simulated device's memory, streams and graphs, as its launches, libraries and traces see them.
+// The simulated device's memory, streams and graphs, as its launches, libraries and traces see
+// them.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,7 @@ cudaError_t failed(cudaError_t status, const std::string& reason);
 /// Runs the work now, or adds it to the graph that the stream captures.
 cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
-/// Whether threads run in the reverse order (SKYTAPE_SIMULATED_ORDER).
+/// Returns whether threads run in the reverse order (SKYTAPE_SIMULATED_ORDER).
 [[nodiscard]] bool order_is_reverse();
 
 /// True while launches are only counted (LaunchesOnly); then counts a product.
@@ -35,14 +36,14 @@ cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
 /// The kernel's name for traces; it lives as long as the program.
 [[nodiscard]] const char* function_name(const void* kernel);
-/// What ran from start_ns until now, for whoever asked CUPTI for it: a kernel; a product, `in_parts`
-/// where the library adds up several; a copy, its direction as cudaMemcpyKind has it.
+/// Records work that ran from start_ns until now, if CUPTI was asked for it: a kernel; a product,
+/// `in_parts` where the library adds up several; a copy, its direction as cudaMemcpyKind has it.
 struct Kernel;
 void trace_kernel(const Kernel& kernel, std::int64_t start_ns);
 void trace_product(bool in_parts, std::int64_t start_ns);
 void trace_copy(int direction, std::int64_t start_ns);
 
-/// Whether [data, data + bytes) lies in one piece of device memory.
+/// Returns whether [data, data + bytes) is within one piece of device memory.
 [[nodiscard]] bool on_device(const void* data, std::size_t bytes);
 
 }  // namespace skytape::cuda_simulator

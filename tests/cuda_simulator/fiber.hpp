@@ -15,7 +15,7 @@ struct Fiber {
 
 /// The calling thread's own stack as a fiber.
 [[nodiscard]] Fiber this_thread();
-/// A fiber with a stack of its own. Stacks start at different cache sets: number chooses one.
+/// A fiber with a separate stack. Stacks start at different cache sets: number chooses one.
 [[nodiscard]] Fiber make_fiber(std::size_t number);
 void free_fiber(Fiber& fiber);
 /// Forgets what the fiber did; it will start with main() when it is switched to.

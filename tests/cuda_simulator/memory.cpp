@@ -1,5 +1,5 @@
-// The simulated device's memory: what cudaMalloc and a graph's nodes give, guarded where address sanitizer
-// watches, and copies.
+// The simulated device's memory: what cudaMalloc and a graph's nodes give, guarded where address
+// sanitizer watches, and copies.
 #include <sys/mman.h>
 
 #include <algorithm>

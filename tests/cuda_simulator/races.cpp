@@ -34,7 +34,7 @@ void SharedAccesses::add(const unsigned char* begin, std::size_t bytes) {
   highest = count_ == 1 ? from + bytes : std::max(highest, from + bytes);
 }
 
-/// What another warp did that this access must not meet, or nullptr.
+/// Returns the conflicting action of another warp, "wrote" or "read", or nullptr.
 const char* SharedAccesses::touch(Touched& t, std::uint8_t warp, bool writes) const {
   if (t.epoch != epoch_) t = {epoch_};
   if (t.writer != 0 && t.writer != warp) return "wrote";
@@ -78,7 +78,8 @@ void access(void* at, std::size_t bytes, bool writes) {
 }  // namespace
 }  // namespace skytape::cuda_simulator
 
-// ---- what g++ calls ------------------------------------------------------------------------------
+// ---- what g++ calls
+// ------------------------------------------------------------------------------
 using skytape::cuda_simulator::access;
 
 extern "C" {
@@ -101,7 +102,8 @@ SKYTAPE_ACCESSES(4)
 SKYTAPE_ACCESSES(8)
 SKYTAPE_ACCESSES(16)
 #undef SKYTAPE_ACCESSES
-// Of the host's half of kernel files: counts of shared pointers, guards of static variables.
+// Operations of the host's half of kernel files: counts of shared pointers, guards of static
+// variables.
 #define SKYTAPE_ATOMICS(bits, Number)                                          \
   Number __tsan_atomic##bits##_load(const volatile Number* at, int) {          \
     return __atomic_load_n(at, __ATOMIC_SEQ_CST);                              \

@@ -2,9 +2,9 @@
 // two barriers, and one of them writes it. A GPU runs warps in any order, so what is read differs.
 //
 // Kernels are compiled with -fsanitize=thread: g++ then calls a function before each access, such
-// as __tsan_read4. races.cpp has these functions in place of the sanitizer's library, which would not
-// understand fibers. Lanes of one warp are not watched, and not under MODE=asan: g++ takes only one
-// of these sanitizers.
+// as __tsan_read4. races.cpp has these functions in place of the sanitizer's library, which would
+// not understand fibers. Lanes of one warp are not watched, and not under MODE=asan: g++ takes only
+// one of these sanitizers.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace skytape::cuda_simulator {
 
-/// What the warps of a running block did to its shared memory since the last barrier.
+/// The accesses of a running block's warps to its shared memory since the last barrier.
 class SharedAccesses {
  public:
   void start_block();
@@ -22,12 +22,12 @@ class SharedAccesses {
   void barrier() { ++epoch_; }
   /// An array of the block's shared memory.
   void add(const unsigned char* begin, std::size_t bytes);
-  /// How this access races with an earlier one, or nothing.
+  /// Returns how this access races with an earlier one, or nothing.
   [[nodiscard]] std::string see(const unsigned char* at, std::size_t bytes, unsigned warp,
                                 bool writes);
 
  private:
-  /// Of one byte. Older epochs do not count, so nothing is ever cleared.
+  /// The accesses to one byte. Older epochs do not count, so nothing is ever cleared.
   struct Touched {
     std::uint32_t epoch = 0;
     std::uint8_t writer = 0, reader = 0;  // warp + 1; 0: none

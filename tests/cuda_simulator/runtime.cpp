@@ -34,7 +34,7 @@ const void* host_pointer(const Kernel& kernel) {
   return nullptr;
 }
 
-/// What is wrong with a launch, or nothing.
+/// Returns the error of a launch, or nothing.
 std::string refusal(const Kernel& k) {
   const auto none = [](const dim3& d) { return d.x == 0 || d.y == 0 || d.z == 0; };
   if (none(k.grid) || none(k.block)) return "an empty grid or block";
@@ -140,7 +140,7 @@ const char* cudaGetErrorString(cudaError_t status) {
   return text.c_str();
 }
 cudaError_t cudaGetLastError() { return std::exchange(device().last, cudaSuccess); }
-// Each rank of a host finds a GPU of its own; within a process all of them are the one device.
+// Each rank of a host finds a separate GPU; within a process all of them are the one device.
 constexpr int kGpus = 8;
 cudaError_t cudaGetDeviceCount(int* count) { return *count = kGpus, cudaSuccess; }
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {

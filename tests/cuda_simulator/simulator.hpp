@@ -1,25 +1,26 @@
 // A simulated CUDA device, for tests on machines without a GPU: `make test CUDA=simulated` compiles
 // every GPU source with g++ and runs its kernels on the CPU.
 //
-// The threads of a block, or of a cluster's blocks, are fibers: each runs until it reaches a barrier,
-// a warp operation or its end, then the next one goes on. Blocks run in any order, several at a time
-// on several cores.
+// The threads of a block, or of a cluster's blocks, are fibers: each runs until it reaches a
+// barrier, a warp operation or its end, then the next one runs. Blocks run in any order, several at
+// a time on several cores.
 //
-// What it shows: wrong indices, wrong launch geometry, too little shared memory, barriers that some
+// It shows wrong indices, wrong launch geometry, too little shared memory, barriers that some
 // threads miss, disagreeing warps, shared or fresh memory that is read before it is written (both
-// are filled with NaN) or before a copy to it was waited for, host pointers given to kernels, launches
-// on the default stream, calls that a stream capture forbids. Under MODE=asan also each access beyond
-// a buffer's end or to a freed one, and host code that touches device memory.
+// are filled with NaN) or before a copy to it was waited for, host pointers given to kernels,
+// launches on the default stream, calls that a stream capture forbids. Under MODE=asan also each
+// access beyond a buffer's end or to a freed one, and host code that touches device memory.
 // Kernels that loop over their work are launched with few blocks, so that every loop goes round.
 // A missing barrier shows where the order of threads matters: SKYTAPE_SIMULATED_ORDER=forward (the
-// default), reverse, or a number that seeds a random order. What is submitted to a second stream runs when
-// the first one waits for it, in the reverse order at once: who reads it without waiting, or writes what
-// it reads, gets other results.
+// default), reverse, or a number that seeds a random order. What is submitted to a second stream
+// runs when the first one waits for it, in the reverse order immediately: code that reads it
+// without waiting, or writes what it reads, gets other results.
 //
 // Races between warps in shared memory show in every order, but not under MODE=asan (races.hpp). So
-// does access to the shared memory of another block of the cluster before it begins or after it ends.
+// does access to the shared memory of another block of the cluster before it begins or after it
+// ends.
 //
-// What it cannot show: races between lanes of a warp or between blocks, the GPU's memory model,
+// It cannot show races between lanes of a warp or between blocks, the GPU's memory model,
 // nvcc's code, registers, rounding of the GPU's own exp and log, cuBLAS itself (cublas.cpp), and
 // above all time: nothing measured here says anything about a GPU.
 #pragma once
@@ -53,8 +54,8 @@ struct Kernel {
   std::function<void()> thread;                                // the body of one thread
 };
 
-/// Blocks of a kernel that loops over its work, `most` on a device: so few that a test sees it loop.
-/// Where launches are only counted (LaunchesOnly), `most`.
+/// Blocks of a kernel that loops over its work, `most` on a device: so few that a test sees it
+/// loop. While launches are only counted (LaunchesOnly), returns `most`.
 [[nodiscard]] std::int64_t max_looping_grid(std::int64_t most);
 
 /// Checks the launch and runs it, or records it where the stream captures. Errors wait for
@@ -91,11 +92,12 @@ template <class Array> Array& shared() {
 
 /// Waits until all threads of the cluster's blocks have come here or ended.
 void cluster_barrier();
-/// Where the block `rank` of the cluster has what lies at `own` in this block's dynamic shared memory.
+/// Returns the address, in block `rank` of the cluster, that corresponds to `own` in this block's
+/// dynamic shared memory.
 [[nodiscard]] void* in_block(const void* own, unsigned rank);
 
-/// Of the running thread (cp.async): begins to copy 4, 8 or 16 bytes to shared memory; closes a
-/// group of copies; finishes all groups but the last few.
+/// Copies of the running thread (cp.async): begins to copy 4, 8 or 16 bytes to shared memory;
+/// closes a group of copies; finishes all groups but the last few.
 void begin_copy(void* shared, const void* global, std::size_t bytes);
 void commit_copies();
 void wait_for_copies(std::size_t groups);

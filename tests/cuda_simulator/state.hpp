@@ -49,7 +49,7 @@ struct Device {
   void guard_all() const;
 };
 
-/// What LaunchesOnly counts.
+/// The counts of LaunchesOnly.
 struct Launches {
   bool only_counted = false;
   std::int64_t kernels = 0, products = 0;

@@ -1,4 +1,4 @@
-// The simulated device's streams, which run at once or as late as they may, events and graphs.
+// The simulated device's streams, which run immediately or as late as they may, events and graphs.
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -107,14 +107,15 @@ StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
 
 }  // namespace skytape::cuda_simulator
 
-// ---- streams and events --------------------------------------------------------------------------
+// ---- streams and events
+// --------------------------------------------------------------------------
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
   (*stream)->late = new_streams_run_late;
   streams().insert(*stream);
   return cudaSuccess;
 }
-// The second stream runs as late as it may, or, in the reverse order, at once.
+// The second stream runs as late as it may, or, in the reverse order, immediately.
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   const cudaError_t status = cudaStreamCreateWithFlags(stream, flags);
   (*stream)->late |= priority != 0 && !order_is_reverse();
@@ -169,7 +170,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
   return cudaSuccess;
 }
 
-// ---- graphs --------------------------------------------------------------------------------------
+// ---- graphs
+// --------------------------------------------------------------------------------------
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (streams().count(stream) == 0 || stream->capture != nullptr) {
     return failed(cudaErrorIllegalState, "this stream cannot begin a capture");

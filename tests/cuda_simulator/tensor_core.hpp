@@ -28,7 +28,7 @@ void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::ui
 /// rsqrt.approx.ftz.f32, of a normal number.
 [[nodiscard]] inline float reciprocal_sqrt(float x) { return 1 / std::sqrt(x); }
 
-/// What a lane brings to ldmatrix, and what it gets.
+/// A lane's address for ldmatrix, and its result.
 struct MatrixRow {
   std::uint16_t numbers[8];
   std::uint32_t* result;  // [4]

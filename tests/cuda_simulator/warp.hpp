@@ -1,4 +1,4 @@
-// What the lanes of a simulated warp do together: shuffles, votes, barriers.
+// The collective operations of a simulated warp's lanes: shuffles, votes, barriers.
 #pragma once
 
 #include <type_traits>

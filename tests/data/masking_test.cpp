@@ -130,7 +130,8 @@ TEST_CASE("every place is hidden equally often over the epochs, alone and in spa
     // 800 of 4,000 are expected; a fifth more or less is six standard deviations. A span that is
     // cut off at the end of a sequence leaves the first and last places a little behind.
     for (std::size_t j = 0; j < kWidth; ++j) CHECK(hidden[j] == doctest::Approx(800).epsilon(0.2));
-    // Of 10 targets alone, 9 places in 49 have a hidden neighbour to the left; in spans most have.
+    // If 10 targets are single, 9 places in 49 have a hidden neighbour to the left; in spans most
+    // have.
     const double share = pairs / (10.0 * kEpochs);
     CHECK(share > (span == 1 ? 0.15 : 0.7));
     CHECK(share < (span == 1 ? 0.21 : 0.85));

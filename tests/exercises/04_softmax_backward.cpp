@@ -20,7 +20,7 @@
 // table of N x N derivatives: one number for each row, then one product for each entry. Note that
 // it reads y and dy only; x need not be kept in memory.
 //
-// Rows are apart: each has a softmax of its own. A Matrix m has m.rows, m.columns and m(i, j).
+// Rows are apart: each has a separate softmax. A Matrix m has m.rows, m.columns and m(i, j).
 //
 // The real one: softmax in autograd/ops_reduce.cpp, its kernel in tensor/norm/softmax.kernel.cpp.
 #include "tests/exercises/judge.hpp"

@@ -11,9 +11,9 @@
 //   P  = 13 I - X R                                                     (3)
 //   V' = V P / 4                                                        (4)
 //
-// Where X = I: R = 9 I, P = 4 I and V' = V, so an inverse stays. Write the step, then its adjoint:
-// from dV' the gradients dM and dV. Take the lines in reverse, with C = A B giving dA = dC B^T and
-// dB = A^T dC, and mind that they do not commute: the order counts.
+// If X = I, then R = 9 I, P = 4 I and V' = V, so an inverse stays. Write the step, then its
+// adjoint: from dV' the gradients dM and dV. Take the lines in reverse, with C = A B giving dA = dC
+// B^T and dB = A^T dC, and mind that they do not commute: the order counts.
 //
 //   (4)  dP and a first part of dV
 //   (3)  dR and a first part of dX

@@ -1,4 +1,4 @@
-// What an exercise is written with, and who judges it. An exercise needs no other header.
+// The matrices that an exercise is written with, and its judge. An exercise needs no other header.
 #pragma once
 
 #include <cmath>

@@ -72,7 +72,7 @@ void Judge::gradients(const std::string& property, const Forward& forward, const
   const Matrix value = forward(inputs);
   const Matrix dy = random_matrix(value.rows, value.columns, 77);
   const Matrices found = backward(inputs, dy);
-  // What is looked at in the order of the inputs, so that the first wrong number is said.
+  // Gradients are compared in the order of the inputs, so that the first wrong number is said.
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     std::vector<Mistake> mistakes;
     for (const auto& [wrong, sentence] : usual) {

@@ -118,7 +118,7 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "every method trains beside a convolution, with n-grams, types and positions from both ends") {
+    "every method trains with a convolution, with n-grams, types and positions from both ends") {
   for (const attention::Spec& spec : attention::registry()) {
     CAPTURE(spec.name);
     nn::ModelConfig config = small_config(spec, Pooling::mean, Positions::learned);

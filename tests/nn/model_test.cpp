@@ -73,7 +73,7 @@ nn::StepContext training_step() {
 
 }  // namespace
 
-TEST_CASE("parameters carry the names and shapes of the papers' checkpoints") {
+TEST_CASE("parameters have the names and shapes of the papers' checkpoints") {
   nn::Model model(small_config("softmax"), DType::f32, Device::cpu, 1);
   const auto shape_of = [&](const char* name) {
     const Parameter* p = model.parameters().find(name);

@@ -15,16 +15,17 @@
 
 namespace skytape::test {
 
-/// At once, or composed of an op for each step: of true products, or with their operands rounded.
-enum class Way { at_once, composed, composed_of_tf32, composed_of_bf16 };
+/// Fused, or composed of an op for each step: of true products, or with their operands rounded.
+enum class Way { fused, composed, composed_of_tf32, composed_of_bf16 };
 
-/// linear(x, weight, bias) as a step of what is composed. Rounded are the operands of its products, dy
-/// among them, and nothing else: the bias and its gradient are no products. A GPU's library won't do as
-/// the measure of a kernel that rounds: cuBLAS on an H100 takes f32 operands as tf32 at bf16, too.
+/// linear(x, weight, bias) as a step of what is composed. Rounded are the operands of its products,
+/// dy among them, and nothing else: the bias and its gradient are no products. A GPU's library
+/// won't do as the measure of a kernel that rounds: cuBLAS on an H100 takes f32 operands as tf32 at
+/// bf16, too.
 [[nodiscard]] Var composed_linear(Way way, Var x, Var weight, Var bias);
 
-/// Value and gradients of f(inputs on a tape, way), as f64 on the CPU. Inputs pass through f32, so that
-/// all kinds see the same numbers.
+/// Value and gradients of f(inputs on a tape, way), as f64 on the CPU. Inputs pass through f32, so
+/// that all kinds see the same numbers.
 template <class F> std::vector<Tensor> value_and_gradients(const std::vector<Tensor>& inputs,
                                                            Way way, DType dtype, Device device,
                                                            const F& f) {
@@ -41,9 +42,9 @@ template <class F> std::vector<Tensor> value_and_gradients(const std::vector<Ten
   return results;
 }
 
-/// f(inputs on a tape, way) is, at once, what it is composed: in f64 to a few roundings, and at each
-/// precision with at most three times the composed one's error in f32, operands of products rounded as
-/// the precision says. Twice it gives the same bits.
+/// f(inputs on a tape, way) gives the same fused and composed: in f64 to a few roundings, and at
+/// each precision with at most three times the composed one's error in f32, operands of products
+/// rounded as the precision says. Twice it gives the same bits.
 template <class F>
 void check_both_ways(const std::vector<Tensor>& inputs, double f64_roundings, const F& f) {
   const auto exact = value_and_gradients(inputs, Way::composed, DType::f64, Device::cpu, f);
@@ -54,8 +55,8 @@ void check_both_ways(const std::vector<Tensor>& inputs, double f64_roundings, co
       if (device == Device::cpu && precision != Precision::fp32) continue;
       const auto plain = value_and_gradients(inputs, composed, DType::f32, device, f);
       const PrecisionScope scope(device, precision);
-      const auto found = value_and_gradients(inputs, Way::at_once, DType::f32, device, f);
-      const auto again = value_and_gradients(inputs, Way::at_once, DType::f32, device, f);
+      const auto found = value_and_gradients(inputs, Way::fused, DType::f32, device, f);
+      const auto again = value_and_gradients(inputs, Way::fused, DType::f32, device, f);
       REQUIRE(found.size() == exact.size());
       for (std::size_t i = 0; i < exact.size(); ++i) {
         CAPTURE(i);
@@ -64,14 +65,14 @@ void check_both_ways(const std::vector<Tensor>& inputs, double f64_roundings, co
         CHECK(found[i].to_vector() == again[i].to_vector());
       }
     }
-    const auto f64 = value_and_gradients(inputs, Way::at_once, DType::f64, device, f);
+    const auto f64 = value_and_gradients(inputs, Way::fused, DType::f64, device, f);
     for (std::size_t i = 0; i < exact.size(); ++i) {
       CHECK(relative_error(f64[i], exact[i]) <= f64_roundings * rounding(DType::f64));
     }
   });
 }
 
-/// Whether a model of that configuration records an op of that name.
+/// Returns whether a model of that configuration records an op of that name.
 inline bool records(const std::string& op, Device device, const nn::ModelConfig& config) {
   nn::Model model(config, DType::f32, device, 1);
   Tape tape;

@@ -17,15 +17,15 @@ namespace skytape::test {
 /// The same for tensors of any dtype and device; infinity when the shapes differ.
 [[nodiscard]] double relative_error(const Tensor& a, const Tensor& b);
 
-/// What a single kernel may lose: a few roundings of its dtype.
+/// Returns the error that a single kernel may have: a few roundings of its dtype.
 [[nodiscard]] double rounding(DType dtype);
 
 /// x, f32 or f64 on the CPU, with entries rounded as a product's operands are at that precision.
 [[nodiscard]] Tensor rounded_as_operand(const Tensor& x, Precision precision);
 
-/// The error of `plain`, composed of library products, that a rounding kernel is measured by. At tf32
-/// and bf16 a GPU's library may round operands, but need not, for small or unaligned products say;
-/// where it evidently did not, that of exact products of rounded inputs counts.
+/// The error of `plain`, composed of library products, that a rounding kernel is measured by. At
+/// tf32 and bf16 a GPU's library may round operands, but need not, for small or unaligned products
+/// say; where it evidently did not, that of exact products of rounded inputs counts.
 [[nodiscard]] double error_when_rounded(const Tensor& plain, const Tensor& of_rounded,
                                         const Tensor& exact);
 

@@ -1,4 +1,4 @@
-// Whether a text has a part: what an error must name.
+// Tells whether a text has a part: what an error must name.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// How far two results are apart.
+// Measures how far two results are apart.
 #pragma once
 
 #include <cmath>

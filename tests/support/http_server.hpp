@@ -9,7 +9,7 @@
 
 namespace skytape::test {
 
-/// How the server answers every request.
+/// The server's answer to every request.
 struct Answers {
   std::string body;
   int status = 200;        // of a request that it can serve
@@ -18,7 +18,7 @@ struct Answers {
   int cuts = 0;            // that many times
 };
 
-/// Serves 127.0.0.1 with one connection at a time, from a thread of its own, until it is dropped.
+/// Serves 127.0.0.1 with one connection at a time, from a separate thread, until it is dropped.
 class HttpServer {
  public:
   explicit HttpServer(Answers answers);

@@ -1,4 +1,4 @@
-// What tensor cores do to the operands of a product, in doubles.
+// Rounds the operands of a product as tensor cores do, in doubles.
 #pragma once
 
 #include <cmath>

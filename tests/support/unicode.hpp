@@ -1,4 +1,4 @@
-// Whether this build knows Unicode, which most tokenisers need.
+// Tells whether this build knows Unicode, which most tokenisers need.
 #pragma once
 
 #include "data/unicode/unicode.hpp"

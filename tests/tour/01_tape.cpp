@@ -31,7 +31,7 @@ TEST_CASE("tour 1: linear regression by gradient descent") {
   std::vector<double> losses;
   say("step      loss         w         b     dloss/dw   dloss/db\n");
   for (int step = 0; step <= 40; ++step) {
-    // Forward: every op computes its value at once and writes itself on the tape. Each step has a
+    // Forward: every op computes its value immediately and records itself on the tape. Each step has a
     // tape of its own.
     Tape tape;
     const Var prediction =
@@ -92,7 +92,7 @@ TEST_CASE("tour 1: what is on the tape") {
   CHECK(loss.value().item() == 56);
   CHECK(w.grad.item() == 56);
   say("\nAfter backward: the loss is {}, dloss/dw is {}. Ops have released their values\n"
-      "on the way, so memory shrinks as the walk goes on.\n\n{}",
+      "on the way, so memory shrinks during the walk.\n\n{}",
       loss.value().item(), w.grad.item(), to_text(tape));
   CHECK(to_text(tape).find("multiply   2 2     released") != std::string::npos);
 }

@@ -53,8 +53,7 @@ TEST_CASE("tour 3: one node instead of three") {
   const Var y = log(affine(exp(a), 1, 1));
   const Var z = softplus(b);
   say("log(1 + e^x) of three ops:\n\n{}\n", to_text(composed));
-  say("as an op of its own, which keeps y until backward, not x and 1 + e^x:\n\n{}\n",
-      to_text(own));
+  say("as a separate op, which keeps y until backward, not x and 1 + e^x:\n\n{}\n", to_text(own));
   CHECK(composed.size() == 4);
   CHECK(own.size() == 2);
 

@@ -126,6 +126,6 @@ TEST_CASE("tour 4: gradcheck agrees, and padding changes nothing") {
   s.k.data<double>()[padded] = s.v.data<double>()[padded] = 1e6;
   CHECK(test::relative_error(output(), before) == 0);
   say("A key and a value in the padding were set to 1e6: the output is the same.\n"
-      "In attention/methods such a class is a file of its own, with a Spec below it and\n"
+      "In attention/methods such a class is a separate file, with a Spec below it and\n"
       "one line in methods.def: command line, tests and benchmarks then know it.\n");
 }

@@ -61,7 +61,7 @@ double accuracy(const Tensor& logits, const Tensor& labels) {
 
 }  // namespace
 
-TEST_CASE("tour 6: a training") {
+TEST_CASE("tour 6: a training run") {
   //   train/config/ turns a recipe, a task and --set into these numbers (RunConfig).
   nn::ModelConfig config;
   config.attention = "skyformer";

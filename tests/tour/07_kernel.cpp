@@ -113,7 +113,7 @@ TEST_CASE("tour 7: five kernels of softmax attention, from the naive to the fast
       CHECK(error <= bound + 1e-6);
     }
 
-    // What the library runs: the last two rungs, and what they leave out.
+    // The kernels that the library runs: the last two rungs, and the parts that they leave out.
     const auto head = [&](const Tensor& x) { return on_gpu(x).reshape({1, 1, kN, kHeadWidth}); };
     const Tensor mask =
         on_gpu(Tensor::from(std::vector<double>(kN, 1.0), {1, kN}, DType::f32, Device::cpu));

@@ -1,4 +1,4 @@
-// What page 7 asks of its kernels (07_kernel.cu).
+// The interface of page 7's kernels (07_kernel.cu).
 #pragma once
 
 #include "tensor/core/device.hpp"

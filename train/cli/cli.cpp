@@ -79,11 +79,11 @@ Choices RunFlags::choices() const {
 
 void declare_columns(const Command& command, data::ColumnNames& columns, std::string& delimiter) {
   command.add_option("--label-column", columns.label,
-                     "own data: name of the column with the label, or its number from 1");
+                     "custom data: name of the column with the label, or its number from 1");
   command.add_option("--text-column", columns.text, "the same of the column with the text");
   command.add_option("--text2-column", columns.second, "the same of the other text of a pair");
   command.add_option("--delimiter", delimiter,
-                     "own data: what divides the fields of CSV: a character, or tab");
+                     "custom data: delimiter of CSV's fields: a character, or tab");
 }
 
 std::vector<std::string> split_list(const std::string& flag, const std::string& text) {

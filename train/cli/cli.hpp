@@ -52,7 +52,7 @@ struct RunFlags {
   [[nodiscard]] Choices choices() const;
 };
 
-/// Where label and texts of own data stand, as `data` and `predict` share the flags.
+/// Declares the flags for the columns of custom data, which `data` and `predict` share.
 void declare_columns(const Command& command, data::ColumnNames& columns, std::string& delimiter);
 
 /// --draws of what answers: an answer is the mean of so many draws of the method.

@@ -1,4 +1,4 @@
-// What the command line is declared with: commands and their flags. CLI11 reads them; its header
+// Commands and their flags, by which the command line is declared. CLI11 reads them; its header
 // takes longer to compile than most of our files, so that command_line.cpp alone includes it.
 #pragma once
 
@@ -21,15 +21,15 @@ class Flag {
  public:
   explicit Flag(CLI::Option* option) : option_(option) {}
 
-  /// The value lies between them, both included.
+  /// The value must be between them, both included.
   Flag& between(std::int64_t low, std::int64_t high);
   /// As between(), for numbers with fractions.
   Flag& within(double low, double high);
-  /// The value has digits only and is below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger for
-  /// the largest.
+  /// The value has digits only and is below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger
+  /// for the largest.
   Flag& natural();
   Flag& required();
-  /// The command refuses it beside one of these.
+  /// The command refuses it together with one of these.
   Flag& excludes(std::initializer_list<const char*> flags);
   /// Sets what --help shows as the default value.
   Flag& default_text(const std::string& text);
@@ -54,7 +54,8 @@ class Command {
   Flag add_option(const char* name, std::uint64_t& value, const std::string& help) const;
   Flag add_option(const char* name, double& value, const std::string& help) const;
   Flag add_flag(const char* name, bool& value, const std::string& help) const;
-  /// What the command does once its arguments are read; the result is the program's exit code.
+  /// Sets the function that does the command's work once its arguments are read; its result is the
+  /// program's exit code.
   void runs(std::function<int()> work) const;
 
   /// A command that --help does not name and that takes whatever follows it.
@@ -63,7 +64,7 @@ class Command {
   /// The heading of --help under which the commands that are there stand.
   void group_commands(const std::string& heading) const;
 
-  /// How often the flag is on the command line.
+  /// Returns how often the flag is on the command line.
   [[nodiscard]] std::size_t count(const std::string& flag) const;
 
  private:
@@ -71,8 +72,8 @@ class Command {
 };
 
 /// Reads the arguments, runs the command that they choose of those that `add_commands` adds, and
-/// returns the exit code. `idea` is what --help begins with, `version` what --version prints. UsageError
-/// for arguments that nothing declares, or of the wrong kind.
+/// returns the exit code. `idea` is what --help begins with, `version` what --version prints.
+/// UsageError for arguments that nothing declares, or of the wrong kind.
 [[nodiscard]] int run_chosen(const std::string& program, const std::string& idea,
                              const std::string& version,
                              const std::function<void(const Command&)>& add_commands, int argc,

@@ -24,7 +24,7 @@ struct DataFlags {
   Command command;
 };
 
-/// Where the task's archive lies once it is downloaded; nothing if its data are prepared already.
+/// Downloads the task's archive and returns its path; nothing if its data are prepared already.
 std::string fetched(const data::TaskInfo& task, const DataFlags& flags, Progress& progress) {
   if (!flags.options.force && data::is_prepared(task, flags.root)) {
     progress.line(fmt::format("{} is prepared already in {}: nothing fetched (--force does)",
@@ -50,7 +50,7 @@ std::vector<std::string> users_of(const data::TaskInfo& task, const std::string&
   }
 }
 
-/// What is said about the files to read. UsageError for flags that contradict each other.
+/// Returns the options that the flags give. UsageError for flags that contradict each other.
 data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& flags) {
   if (flags.fetch && !flags.from.empty()) {
     throw UsageError("data: --fetch and --from exclude each other");
@@ -63,7 +63,8 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
     if (task.name != "corpus") throw UsageError("data: --length is for --task corpus");
     options.length = flags.length;
   }
-  if (const std::string own = data::flag_of_own_data(options); flags.from.empty() && !own.empty()) {
+  if (const std::string own = data::flag_of_custom_data(options);
+      flags.from.empty() && !own.empty()) {
     throw UsageError(fmt::format("data: {} has no effect without --from", own));
   }
   for (const char* of_generator : {"--limit", "--data-seed"}) {
@@ -108,7 +109,8 @@ int run(const DataFlags& flags) {
   if (!flags.export_to.empty()) {
     data::export_official(task, flags.root, flags.export_to);
     fmt::print(stderr, "wrote the {} of {} to {}\n",
-               data::is_own_data(task) ? "splits" : "official files", task.name, flags.export_to);
+               data::is_custom_data(task) ? "splits" : "official files", task.name,
+               flags.export_to);
   }
   fmt::print("{}", data::to_text(data::describe(task, flags.root)));
   return 0;
@@ -125,32 +127,34 @@ void add_data(const Command& program) {
   command.add_option("--from", flags->from, "folder, file or archive to read; else generate");
   command.add_flag("--fetch", flags->fetch,
                    "download the official archive first, into <data>/downloads; an interrupted "
-                   "download is taken up again");
-  command.add_option("--url", flags->url, "a mirror of it");
-  command.add_flag("--header", options.header,
-                   "own data: the first row names the columns (usual names are known without it)");
+                   "download is resumed");
+  command.add_option("--url", flags->url, "address of a mirror of the archive");
+  command.add_flag(
+      "--header", options.header,
+      "custom data: the first row names the columns (usual names are known without it)");
   command.add_option("--format", options.format, data::kFormatHelp);
   declare_columns(command, options.columns, options.delimiter);
   command.add_flag("--skip-bad-rows", options.skip_bad_rows,
-                   "own data: leave broken rows out, and list the first ten");
+                   "custom data: leave broken rows out, and list the first ten");
   command.add_flag("--stratify", options.stratify,
-                   "own data: split one file class by class, so that each split has its share");
+                   "custom data: split one file class by class, so that each split has its share");
   command.add_option(
       "--tokens", options.tokens,
-      "own data: what a token is: bytes (default), words, integers, "
+      "custom data: kind of tokens: bytes (default), words, integers, "
       "sentencepiece:FILE, wordpiece:FILE (vocab.txt or tokenizer.json), bpe:FOLDER "
       "(vocab.json and merges.txt, or tokenizer.json) or unigram:FILE (tokenizer.json)");
   command.add_option("--learn-tokens", options.learn_tokens,
-                     "own data: first make the FILE of sentencepiece from the training split: "
+                     "custom data: first make the FILE of sentencepiece from the training split: "
                      "unigram:NUMBER or bpe:NUMBER of pieces");
   command
       .add_option("--length", flags->length,
-                  "of a corpus: tokens of a sequence, documents one behind the other; 0: 512")
+                  "corpus: tokens of a sequence, which holds consecutive documents; 0: 512")
       .between(0, std::int64_t{1} << 20);
   command.add_option("--export", flags->export_to,
-                     "write the official files, or the splits of own data, into this folder");
+                     "write the official files, or the splits of custom data, into this folder");
   command.add_option("--data", flags->root, "folder of prepared data sets");
-  command.add_option("--data-seed", options.data_seed, "of generators and seeded splits").natural();
+  command.add_option("--data-seed", options.data_seed, "seed of generators and of splits")
+      .natural();
   command.add_option("--limit", options.limit, "generate only so many examples; 0: all")
       .between(0, std::int64_t{1} << 40);
   command.add_option("--threads", options.threads, "CPU threads; 0: all cores");

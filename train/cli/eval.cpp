@@ -72,7 +72,7 @@ int run(EvalFlags flags) {
              saved.config.method->name, flags.split, 100 * e.accuracy, e.loss,
              e.examples < split.size() ? "the first " : "", e.examples,
              saved.step < 0 ? "" : fmt::format(" (weights of step {})", saved.step));
-  const bool own = data::is_own_data(*saved.config.task);
+  const bool own = data::is_custom_data(*saved.config.task);
   if (own) {
     fmt::print("the largest class alone: {:.2f} %\n", 100 * majority_share(e.confusion));
   }
@@ -84,7 +84,7 @@ int run(EvalFlags flags) {
   if (options.draws > 1) {
     const auto [lowest, highest] = std::minmax_element(e.accuracies.begin(), e.accuracies.end());
     fmt::print(
-        "mean of {} draws; each alone: accuracy {:.2f} to {:.2f} %; all of them say the same of "
+        "mean of {} draws; each alone: accuracy {:.2f} to {:.2f} %; all of them agree on "
         "{:.2f} % of the examples\n",
         options.draws, 100 * *lowest, 100 * *highest, 100 * e.unanimous);
   }
@@ -101,14 +101,13 @@ void add_eval(const Command& program) {
   command.add_option("--run", flags->folder, "run folder");
   command.add_option("--weights", flags->weights,
                      "weights of the model that --task, --attention, ... describe");
-  command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
+  command.add_option("--checkpoint", flags->checkpoint, "checkpoint of the run: best or last");
   command.add_option("--split", flags->split, "dev or test");
   command.add_option("--examples", flags->options.examples, "only the first so many; 0: all")
       .between(0, std::int64_t{1} << 40);
-  command.add_flag(
-      "--confusion", flags->confusion,
-      "precision, recall and F1 of each class, and how many of its examples were answered "
-      "with which");
+  command.add_flag("--confusion", flags->confusion,
+                   "precision, recall and F1 of each class, and the numbers of its examples by "
+                   "answer");
   command.add_option("--draws", flags->options.draws, kDrawsHelp).between(1, kMostDraws);
   command.runs([command, flags] {
     flags->run.given(command);

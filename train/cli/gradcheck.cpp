@@ -16,7 +16,7 @@ namespace {
 constexpr std::uint64_t kSeed = 7;
 
 // Sizes of the check: odd, no multiple of a block, and small enough for every coordinate. The
-// layer's input has a width of its own.
+// layer's input has a separate width.
 constexpr std::int64_t kBatch = 2, kHeads = 2, kPositions = 13, kWidth = 4, kInputWidth = 5;
 
 /// The last example is padded at its end and has a hole.

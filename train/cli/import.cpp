@@ -15,7 +15,7 @@
 namespace skytape::train {
 namespace {
 
-/// What both commands say about an encoder, on stderr.
+/// Describes an encoder on stderr, for both commands.
 void describe(const Encoder& encoder, Progress& progress) {
   const nn::BertConfig& model = encoder.facts.model;
   progress.line(fmt::format(

@@ -30,7 +30,8 @@ void print_build() {
   fmt::print("devices   cpu{}\n", fault.empty() ? ", cuda" : kHaveCuda ? "; cuda: " + fault : "");
 }
 
-/// Which kernels invert the landmarks' matrices of the papers' layers at batch 32, and their time.
+/// Prints which kernels invert the landmarks' matrices of the papers' layers at batch 32, and their
+/// time.
 void print_inverse() {
   if constexpr (kHaveCuda) {
     constexpr int kMatrices = 64, kSize = 128;
@@ -51,7 +52,7 @@ void print_inverse() {
   }
 }
 
-/// What kernels cost here, and what a kernel's own products can reach.
+/// Prints the costs of kernels on this GPU, and the peak throughput of a kernel's own products.
 void print_facts() {
   const GpuFacts facts = measure_gpu_facts();
   fmt::print("clock under load {:.0f} MHz\n", facts.clock_mhz);
@@ -233,8 +234,8 @@ int run(const InfoFlags& flags) {
 }  // namespace
 
 void add_info(const Command& program) {
-  const Command command =
-      program.add_command("info", "facts: build, attention, gpu, recipe, task, or run FOLDER");
+  const Command command = program.add_command(
+      "info", "information: build, attention, gpu, recipe, task, or run FOLDER");
   const auto flags = std::make_shared<InfoFlags>();
   command.add_option("topic", flags->topic,
                      "build (default), attention, gpu, recipe, task, or run with its folder");

@@ -40,7 +40,7 @@ struct Row {
   std::string label, text, place;
 };
 
-/// How the rows of a file of own data are read: by the user's columns, or by those that training
+/// Returns the options for reading rows of custom data: the user's columns, or those that training
 /// read, where the file has them.
 data::RecordOptions rows_of(const PredictFlags& flags, data::RecordFormat format,
                             const data::FormatHints& hints, bool pairs) {
@@ -51,7 +51,7 @@ data::RecordOptions rows_of(const PredictFlags& flags, data::RecordFormat format
   return rows;
 }
 
-/// What the rows of a file of own data are.
+/// Returns the format of a file of custom data.
 data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
                              const data::FormatHints& hints) {
   if (!flags.format.empty()) return data::parse_format(flags.format);
@@ -61,8 +61,8 @@ data::RecordFormat format_of(data::Preview& file, const PredictFlags& flags,
   return data::format_in(file.first_line(), hints);
 }
 
-/// How a file of GLUE's has its columns, where the run could have been trained on such a one and
-/// nothing else is said of the file; nullptr: it is none.
+/// Returns the columns of a file of GLUE, where the run could have been trained on such a file and
+/// no flag says otherwise; nullptr: it is none.
 const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& flags,
                                        const RunConfig& config, const data::FormatHints& hints) {
   const bool free =
@@ -74,7 +74,8 @@ const data::GlueLayout* glue_layout_of(data::Preview& file, const PredictFlags& 
   return found->header.empty() && !known ? nullptr : found;
 }
 
-/// Which columns were found by a first row of names, or by the members of JSON objects.
+/// Returns a text on the columns that were found by a first row of names, or by the members of JSON
+/// objects.
 std::string columns_text(const data::ColumnNames& names, data::RecordFormat format) {
   const auto column = [](const char* what, const std::string& name) {
     return name.empty() ? "" : fmt::format(", {} '{}'", what, data::printable(name));
@@ -86,7 +87,8 @@ std::string columns_text(const data::ColumnNames& names, data::RecordFormat form
                      column("label", jsonl && names.label == "label" ? "" : names.label));
 }
 
-/// What is to be said of rows that have texts alone, from the first on: it may have been a name.
+/// Returns the warning about rows that have texts alone, from the first on: the first may have been
+/// a name.
 std::string texts_alone_text(const std::string& name, const std::string& first, bool own) {
   return fmt::format(
       "{}: each row is a text, the first one, '{}', too; if that names the column, {} leaves it "
@@ -94,14 +96,14 @@ std::string texts_alone_text(const std::string& name, const std::string& first, 
       name, data::printable(first), own ? "--header with --text-column NAME" : "--header");
 }
 
-/// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of own data.
+/// Passes the rows of the examples' file to `visit`, without blank ones. `hints`: of custom data.
 template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFlags& flags,
                                        const RunConfig& config, data::FormatHints hints,
                                        const Visit& visit) {
   const data::TaskInfo& task = *config.task;
   const std::string& shown = hints.name;
   std::optional<std::string> first_text;  // of rows without labels
-  if (data::is_own_data(task)) {
+  if (data::is_custom_data(task)) {
     data::Preview preview(stream);
     const auto take = [&](data::Record& record) {
       if (record.text.find_first_not_of(" \t") == record.text.npos) return;
@@ -190,7 +192,7 @@ class Predictor {
       if (!answers[i]) {
         std::fflush(stdout);
         throw NonFiniteError(
-            fmt::format("{}: what the model says of this text is not finite: it has no label",
+            fmt::format("{}: the model's output for this text is not finite: it has no label",
                         waiting_[i].place));
       }
       print(*answers[i], waiting_[i].text);
@@ -202,7 +204,7 @@ class Predictor {
     waiting_tokens_ = 0;
   }
 
-  /// What is to be said at the end, one line each.
+  /// Returns the remarks for the end, one line each.
   [[nodiscard]] std::vector<std::string> summary() const {
     std::vector<std::string> lines;
     if (cut_ > 0) {
@@ -219,8 +221,8 @@ class Predictor {
     if (flags_.draws > 1) {
       const auto [fewest, most] = std::minmax_element(agreeing_.begin(), agreeing_.end());
       lines.push_back(
-          fmt::format("mean of {} draws: all of them say the same of {} of {} examples; each alone "
-                      "says what the mean says of {} to {}",
+          fmt::format("mean of {} draws: all of them agree on {} of {} examples; each alone "
+                      "agrees with the mean on {} to {}",
                       flags_.draws, unanimous_, done_, *fewest, *most));
     }
     return lines;
@@ -310,7 +312,7 @@ int run(const PredictFlags& flags) {
                                 flags.delimiter.empty() ? data::delimiter_in(provenance)
                                                         : data::parse_delimiter(flags.delimiter)};
   const bool no_columns = flags.columns.empty() && flags.delimiter.empty();
-  if ((!flags.format.empty() || !no_columns) && !data::is_own_data(*saved.config.task)) {
+  if ((!flags.format.empty() || !no_columns) && !data::is_custom_data(*saved.config.task)) {
     throw UsageError(fmt::format("predict: {} has no effect on {}, which is no data of your own",
                                  no_columns ? "--format" : "a flag of columns or --delimiter",
                                  saved.config.task->name));
@@ -340,24 +342,23 @@ void add_predict(const Command& program) {
   const auto flags = std::make_shared<PredictFlags>();
   command.add_option("--run", flags->folder, "run folder").required();
   command
-      .add_option(
-          "--from", flags->from,
-          "file of examples, or - for standard input; where it has labels, too, the accuracy "
-          "is said at the end")
+      .add_option("--from", flags->from,
+                  "file of examples, or - for standard input; if it has labels, too, the accuracy "
+                  "is printed at the end")
       .required();
   command.add_flag("--scores", flags->scores,
-                   "probabilities beside the label, a column for each class");
+                   "probabilities after the label, a column for each class");
   command.add_option("--draws", flags->draws, kDrawsHelp).between(1, kMostDraws);
   command
       .add_option(
           "--batch", flags->batch,
-          "most examples that are read before they are answered; an answer waits for no input "
-          "that is not there yet")
+          "most examples that are read before they are answered; an answer never waits for further "
+          "input")
       .between(1, std::int64_t{1} << 20);
   command.add_option("--format", flags->format, data::kFormatHelp);
   command.add_flag("--header", flags->header, "the first row names the columns");
   command.add_flag("--with-input", flags->with_input,
-                   "the text behind its label, a tab between; line ends in it become blanks");
+                   "print label, tab and text; line ends of the text become blanks");
   declare_columns(command, flags->columns, flags->delimiter);
   command.add_option("--checkpoint", flags->checkpoint, "best or last");
   command.add_option("--device", flags->device, "auto, cpu or cuda");

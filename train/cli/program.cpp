@@ -30,7 +30,8 @@ int fail(const std::string& program, const std::string& text, int exit_code) {
   return exit_code;
 }
 
-/// Whether everything on standard output has arrived; `reason` says why not, if that is known.
+/// Returns whether everything on standard output has arrived; `reason` says why not, if that is
+/// known.
 bool output_is_whole(std::string& reason) {
   const bool failed_before = std::ferror(stdout) != 0;
   errno = 0;

@@ -10,8 +10,8 @@
 namespace skytape::train {
 
 /// Runs the subcommand that the arguments choose of those that `add_commands` adds; `idea` is what
-/// --help begins with. An error is one line on stderr that begins with the program's name. Returns the
-/// exit code; 1 also where standard output could not be written.
+/// --help begins with. An error is one line on stderr that begins with the program's name. Returns
+/// the exit code; 1 also where standard output could not be written.
 [[nodiscard]] int run_program(const std::string& name, const std::string& idea,
                               const std::function<void(const Command&)>& add_commands, int argc,
                               char** argv);

@@ -68,14 +68,15 @@ RanksOptions ranks_options(const TrainFlags& flags) {
   return {parse_reduce(flags.reduce), static_cast<double>(flags.rank_timeout)};
 }
 
-/// What `train` and `pretrain` have in common.
+/// Declares the flags that `train` and `pretrain` share.
 void declare(const Command& command, TrainFlags& flags) {
   flags.run.declare(command);
   command.add_option("--init", flags.init,
                      "start from the weights of that run's folder or checkpoint file, or of that "
                      "folder of a BERT or RoBERTa encoder");
-  command.add_flag("--resume", flags.resume,
-                   "go on with the run in the folder, bit for bit; what is not said is as it was");
+  command.add_flag(
+      "--resume", flags.resume,
+      "continue the run in the folder, bit for bit; settings that are not given stay as they were");
   command.add_flag("--force", flags.force, "replace the run in the folder");
   command
       .add_option("--stop-after", flags.request.options.stop_after,
@@ -88,10 +89,9 @@ void declare(const Command& command, TrainFlags& flags) {
                    "print every effective value with its origin, and stop");
   command.add_flag("--check-finite", flags.request.options.check_finite,
                    "name the first op whose output or gradient is not finite (slow)");
-  command.add_option(
-      "--reduce", flags.reduce,
-      "how several ranks (mpirun) add up gradients: ordered, with the bits of one process, "
-      "or fast; auto: ordered on CPUs");
+  command.add_option("--reduce", flags.reduce,
+                     "sum of gradients over ranks (mpirun): ordered, with the bits of one process, "
+                     "or fast; auto: ordered on CPUs");
   command
       .add_option("--rank-timeout", flags.rank_timeout,
                   "seconds that the ranks wait for one of them before they give up")
@@ -110,11 +110,11 @@ void add_train(const Command& program) {
                      "run folder [runs/<task>-<attention>-<recipe>-s<seed>]; with --seeds: the "
                      "folder of the run folders [runs]");
   command.add_option("--budget", flags->request.budget,
-                     "as many steps as take so long here, e.g. 90s, 20m or 1.5h, evaluations not "
-                     "counted; in the place of --steps");
+                     "as many steps as fit this time here, e.g. 90s, 20m or 1.5h, evaluations not "
+                     "counted; instead of --steps");
   command
       .add_option("--seeds", flags->request.seeds,
-                  "train so many seeds from --seed on, one after another, and sum them up")
+                  "train so many seeds from --seed on, one after another, and summarise them")
       .between(1, 10000);
   command.runs([command, flags] {
     flags->run.given(command);

@@ -43,7 +43,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : data::json_text(value, {.mend = true});
 }
 
-/// What the program did where nothing was said: the defaults of keys and of the method's options.
+/// Returns the defaults of keys and of the method's options, which hold where nothing is said.
 Identity defaults_of(const std::string& attention) {
   Identity defaults;
   for (const KeyInfo& key : recipe_keys()) {
@@ -58,7 +58,8 @@ Identity defaults_of(const std::string& attention) {
   return defaults;
 }
 
-/// Whether the settings say the weights that a run starts from: those of its own first phase.
+/// Returns whether the settings decide the weights that a run starts from: those of its own first
+/// phase.
 bool starts_from_its_own(const Json& config, const Identity& settings) {
   const auto steps = settings.find("pretrain_steps");
   const bool second = data::member(config, "phase").is_null();

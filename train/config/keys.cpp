@@ -47,7 +47,8 @@ int place_of(const KeyInfo& key, const std::string& text) {
   return static_cast<int>(found - names.begin());
 }
 
-/// Fills the member at the end of a path of members: into<&RunConfig::adamw, &nn::AdamWConfig::beta2>.
+/// Fills the member at the end of a path of members: into<&RunConfig::adamw,
+/// &nn::AdamWConfig::beta2>.
 template <auto... Path> void into(RunConfig& config, const KeyInfo& key, const std::string& text) {
   auto& member = (config.*....*Path);
   using T = std::remove_reference_t<decltype(member)>;
@@ -89,8 +90,8 @@ using enum Shapes;
 
 // clang-format off
 constexpr KeyInfo kKeys[] = {
-    // key, default, legal values, what it shapes, its member, its meaning; and if need be where it has no
-    // effect, and what tables of results call it
+    // key, default, legal values, what it shapes, its member, its meaning; and if need be where it
+    // has no effect, and what tables of results call it
     {"batch", "", whole(1, 65536), schedule, batches<&BatchOptions::batch>,
      "examples per optimiser step"},
     {"accumulate", "1", whole(1, 65536), schedule, run<&RunConfig::accumulate>,
@@ -101,11 +102,11 @@ constexpr KeyInfo kKeys[] = {
     {"steps", "", whole(3, kMost), schedule, schedule_of<&Schedule::steps>,
      "optimiser steps, and length of the schedule"},
     {"schedule", "one_cycle", choice("one_cycle|inverse_sqrt|cosine|linear"), schedule,
-     schedule_of<&Schedule::curve>, "how the rate falls after the warm-up, and how beta1 runs"},
+     schedule_of<&Schedule::curve>, "curve of the rate after the warm-up, and of beta1"},
     {"beta2", "0.999", real(0, 0.999999), schedule, adamw<&AdamWConfig::beta2>,
      "decay of squared gradients"},
     {"adam_epsilon", "1e-6", real(0, 1), schedule, adamw<&AdamWConfig::epsilon>,
-     "added to the root of their average"},
+     "term added to the root of their average"},
     {"weight_decay", "0", real(0, 10), schedule, adamw<&AdamWConfig::weight_decay>,
      "decoupled decay per unit of learning rate"},
     {"clip_value", "1", real(0, 1e30), schedule, adamw<&AdamWConfig::clip_value>,
@@ -137,15 +138,15 @@ constexpr KeyInfo kKeys[] = {
     {"length_start", "64", whole(2, 1 << 24), data, batches<&BatchOptions::grow_start>,
      "tokens kept at the first of them", {"length_warmup", "0"}},
     {"length_growth", "linear", choice("linear|geometric"), data, batches<&BatchOptions::growth>,
-     "by as much, or by as large a factor, in each of them", {"length_warmup", "0"}},
+     "growth in each of them: by a number or by a factor of tokens", {"length_warmup", "0"}},
     {"length_keep", "front", choice("front|ends"), data, batches<&BatchOptions::keep>,
-     "what is left of a sequence that is cut", {"length_warmup", "0"}},
+     "part of a cut sequence that is kept", {"length_warmup", "0"}},
     {"mask", "length", choice("length|nonzero"), data, batches<&BatchOptions::mask>,
      "positions that attention may read"},
     {"drop_close", "0", flag, data, run<&RunConfig::drop_close>,
      "ListOps without `]`, as the papers' pipeline reads it"},
     {"text.dev", "heldout", choice("heldout|test"), data, run<&RunConfig::dev_rule>,
-     "which examples Text's dev split is"},
+     "examples of Text's dev split"},
     {"max_length", "", whole(1, 1 << 24), encoder, batches<&BatchOptions::max_length>,
      "tokens kept from the front"},
     {"group_by_length", "0", flag, data, batches<&BatchOptions::group_by_length>,
@@ -164,16 +165,16 @@ constexpr KeyInfo kKeys[] = {
     {"mask_keep", "0", real(0, 1), data, masking<&MaskingOptions::keep>,
      "share of the hidden that are shown as they are", {"pretrain_steps", "0"}},
     {"mask_random", "0", real(0, 1), data, masking<&MaskingOptions::random>,
-     "share that another token stands for", {"pretrain_steps", "0"}},
+     "share of the hidden that another token replaces", {"pretrain_steps", "0"}},
 
     {"eval_every", "", whole(1, kMost), schedule, run<&RunConfig::eval_every>,
      "steps between dev evaluations"},
     {"eval_examples", "0", whole(0, kMost), schedule, run<&RunConfig::eval_examples>,
      "dev examples per evaluation; 0: all"},
     {"final_examples", "0", whole(0, kMost), schedule, run<&RunConfig::final_examples>,
-     "of dev and test in the last evaluations; 0: all; eval_examples where that is set"},
+     "examples of dev and test in the last evaluations; 0: all; eval_examples if that is set"},
     {"class_weights", "none", per_class, schedule, run<&RunConfig::class_weights>,
-     "what an example's loss is worth, by its class"},
+     "weight of an example's loss, by its class"},
     {"patience", "0", whole(0, kMost), schedule, run<&RunConfig::patience>,
      "evaluations without progress to stop at; 0: off"},
     {"select", "best_accuracy", choice("best_accuracy|best_loss|last"), schedule,
@@ -187,7 +188,7 @@ constexpr KeyInfo kKeys[] = {
 };
 // clang-format on
 
-/// What other programs call keys that are spelt too differently for a guess, without `_`.
+/// Other programs' names of keys that are spelt too differently for a guess, without `_`.
 struct OtherName {
   std::string_view name, key;
 };

@@ -1,6 +1,6 @@
 // The keys of recipes and of --set, a row each: legal values, default, what the value shapes, the
-// member of RunConfig that it fills, and its meaning. Help, config.json, the check of --resume, what
-// --init takes over and what a checkpoint says of its model all walk these rows.
+// member of RunConfig that it fills, and its meaning. Help, config.json, the check of --resume,
+// what --init takes over and what a checkpoint says of its model all walk these rows.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct RunConfig;
 
 enum class KeyKind { integer, real, flag, choice, weights };
 
-/// What a task's examples have to be.
+/// The kind of examples that a key needs.
 enum class Of { any, pixels, pairs };
 
 /// Legal values.
@@ -27,8 +27,8 @@ struct Range {
   Of of = Of::any;                // elsewhere the default alone has a meaning
 };
 
-/// What a key decides. `encoder`: what an encoder is, which a run of --init takes over.
-/// `model`: what else a model is. `schedule`: how it is trained. `data`: what it is shown.
+/// The part of a run that a key decides. `encoder`: the encoder, which a run of --init takes over.
+/// `model`: the rest of the model. `schedule`: the training. `data`: the examples it sees.
 enum class Shapes { encoder, model, schedule, data };
 
 /// Values of another key that leave a key without effect, "a|b".
@@ -45,8 +45,8 @@ struct KeyInfo {
   void (*fill)(RunConfig&, const KeyInfo&, const std::string&);
   std::string_view meaning;
   Idle idle = {};
-  /// How tables of results name it, unless it is the default, as an addition to the papers' model, in the
-  /// order of the rows; {} stands for the value. Empty: they do not.
+  /// The name of the value in tables of results, unless it is the default, as an addition to the
+  /// papers' model, in the order of the rows; {} stands for the value. Empty: they do not name it.
   std::string_view adds = {};
 };
 
@@ -60,8 +60,8 @@ struct KeyInfo {
 /// "learning-rate". Empty if there is none.
 [[nodiscard]] std::string_view key_called(std::string_view name);
 
-/// "unknown key 'warmpu' (did you mean 'warmup'?); `skytape info recipe` lists the keys": of the keys of
-/// a run, which are too many to be listed.
+/// "unknown key 'warmpu' (did you mean 'warmup'?); `skytape info recipe` lists the keys": of the
+/// keys of a run, which are too many to be listed.
 [[nodiscard]] std::string unknown_key(std::string_view key, const std::vector<std::string>& known);
 
 /// "1..65536", "0..255, odd; pixels", "0|1", "length|nonzero",
@@ -71,14 +71,14 @@ struct KeyInfo {
 /// UsageError unless `text` is a legal value.
 void check_value(const KeyInfo& key, const std::string& text);
 
-/// The numbers of "1,2.5", one for each class; none of "none" and "balanced". UsageError for anything
-/// else.
+/// The numbers of "1,2.5", one for each class; none of "none" and "balanced". UsageError for
+/// anything else.
 [[nodiscard]] std::vector<double> parse_class_weights(const std::string& text);
 
 /// A legal value of an integer's key.
 [[nodiscard]] std::int64_t whole_number(const KeyInfo& key, const std::string& text);
 
-/// Whether `word` is one of "a|b|c".
+/// Returns whether `word` is one of "a|b|c".
 [[nodiscard]] bool is_among(std::string_view choices, std::string_view word);
 
 }  // namespace skytape::train

@@ -94,7 +94,7 @@ class RecipeReader {
     }
     const auto [first, fresh] = sections_.try_emplace({task_, method_}, line_);
     if (!fresh) {
-      fail(fmt::format("the row [{}] stands twice, first in line {}; expected all its keys in one",
+      fail(fmt::format("the row [{}] appears twice, first in line {}; expected all its keys in one",
                        head, first->second));
     }
   }
@@ -114,14 +114,14 @@ class RecipeReader {
     RecipeRow row = row_of(key, value);
     const auto [first, fresh] = keys_.try_emplace(row.setting.key, value, line_);
     if (!fresh) {
-      fail(fmt::format("{} stands twice: {} in line {}, {} here", row.setting.key,
+      fail(fmt::format("{} appears twice: {} in line {}, {} here", row.setting.key,
                        first->second.first, first->second.second, value));
     }
     recipe_.rows.push_back(std::move(row));
   }
 
-  /// Under one key, however it is spelt: `skyformer.features` is `features` for skyformer, and `gamma`
-  /// in the row of skyformer is `skyformer.gamma`.
+  /// Under one key, however it is spelt: `skyformer.features` is `features` for skyformer, and
+  /// `gamma` in the row of skyformer is `skyformer.gamma`.
   [[nodiscard]] RecipeRow row_of(const std::string& key, const std::string& value) const {
     const std::string of = section_.empty() ? "" : ", row " + section_;
     RecipeRow row{task_, method_, {key, value, "recipe " + recipe_.name + of}};
@@ -142,8 +142,8 @@ class RecipeReader {
     return row;
   }
 
-  /// Whether a method of this section has such an option, or the one that it names: where a key has
-  /// the name of an option, `sinkhorn.steps` is the option.
+  /// Returns whether a method of this section has such an option, or the one that it names: where a
+  /// key has the name of an option, `sinkhorn.steps` is the option.
   [[nodiscard]] bool is_option(const std::string& key) const {
     const auto methods = attention::registry();
     return std::any_of(methods.begin(), methods.end(), [&](const attention::Spec& spec) {
@@ -236,7 +236,7 @@ std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task
     if (key.standard.empty()) continue;
     settings.push_back({std::string(key.key), std::string(key.standard), "default"});
   }
-  // Without rows of its own (own data, a new task) a task trains as Text does.
+  // Without its own rows (custom data, a new task) a task trains as Text does.
   const bool known = std::any_of(recipe.rows.begin(), recipe.rows.end(), [&](const RecipeRow& row) {
     return row.task == task || row.task == task_family(task);
   });

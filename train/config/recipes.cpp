@@ -25,7 +25,7 @@ constexpr Instead kInstead[] = {
     {"cosformer", "positions", "rotary", "learned", "its weights are no function of q.k"},
     {"luna", "positions", "rotary", "learned", "its memory has no positions to compare with"},
     {"local", "pooling", "first", "attention", "its first token sees the first block alone"},
-    {"local", "positions", "rotary", "learned", "what pools blocks must know where they stand"},
+    {"local", "positions", "rotary", "learned", "a pooling of blocks must know their positions"},
     {"routing", "pooling", "first", "mean", "its first token may be in no cluster"},
     {"routing", "positions", "rotary", "learned", "its centroids stand for what, not where"},
 };

@@ -37,30 +37,31 @@ struct Recipe {
 /// The program's own.
 [[nodiscard]] std::span<const Recipe> recipes();
 
-/// A recipe of the program, a file with one (or a pipe, which is read once), or the config.json of a
-/// run. UsageError with file and line for what is none of these.
+/// A recipe of the program, a file with one (or a pipe, which is read once), or the config.json of
+/// a run. UsageError with file and line for what is none of these.
 [[nodiscard]] Recipe find_recipe(const std::string& name_or_file);
 
 /// Returns a recipe's name in names of folders: "skytape"; "my.recipe" of a file of that name.
 [[nodiscard]] std::string in_folder_names(const std::string& recipe);
 
-/// The recipe that `text` says. Lines of key=value; `[task]`, `[method]` or `[task method]` in front
-/// of those that are for them alone, `#` before a comment. Each of these rows stands once, and each key
-/// once in a row. UsageError naming `where` and the line.
+/// The recipe that `text` says. Lines of key=value; `[task]`, `[method]` or `[task method]` in
+/// front of those that are for them alone, `#` before a comment. Each of these rows stands once,
+/// and each key once in a row. UsageError naming `where` and the line.
 [[nodiscard]] Recipe parse_recipe(std::string name, const std::string& text,
                                   const std::string& where);
 
 /// The settings of a config.json, with their origins. DataError naming `file`.
 [[nodiscard]] Recipe recipe_of_run(const data::Json& config, const std::string& file);
 
-/// What a recipe says about a task and a method, defaults included: keys in their order, then
-/// `<method>.<option>`. Keys without a default come where the recipe says them.
+/// Returns a recipe's settings for a task and a method, defaults included: keys in their order,
+/// then `<method>.<option>`. Keys without a default come where the recipe says them.
 [[nodiscard]] std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task,
                                                    std::string_view method);
 [[nodiscard]] std::vector<Setting> recipe_settings(const std::string& recipe, std::string_view task,
                                                    std::string_view method);
 
-/// What a recipe gives a method where its value has no meaning for it, or costs it what it is for.
+/// A recipe's value for a method to which the recipe's usual value has no meaning, or costs its
+/// purpose.
 struct Instead {
   std::string_view method, key, value, instead, because;
 };

@@ -38,8 +38,9 @@ void refuse_another(const Json& saved, Json wanted, const std::string& file) {
   if (!found.empty()) refuse(file, "", found);
 }
 
-/// UsageError if the recipe that is said now would have started another run, beside all that the user
-/// set then. A precision that is automatic is compared as that: it may be another device now.
+/// UsageError if the recipe that is said now would have started another run, together with all that
+/// the user set then. A precision that is automatic is compared as that: it may be another device
+/// now.
 void refuse_other_recipe(const Json& saved, Choices choices, const std::string& file) {
   const Recipe recipe = find_recipe(choices.recipe);
   const attention::Spec& method = attention::find(choices.attention);
@@ -78,7 +79,7 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const Json
     choices.device = device == "cpu" ? Device::cpu : Device::cuda;
   }
   if (said.contains("--recipe")) refuse_other_recipe(saved, choices, file);
-  // What was saved is the recipe now, which judges what is said.
+  // The saved settings are the recipe now, against which the user's choices are judged.
   const RunConfig now = resolve(choices, recipe_of_run(saved, file));
   for (const Setting& setting : now.settings) {
     if (setting.origin.starts_with("--")) put(setting, config.settings);

@@ -1,4 +1,4 @@
-// The configuration of a run that goes on: what the command line leaves open is as it was saved.
+// The configuration of a resumed run: what the command line leaves open is as it was saved.
 #pragma once
 
 #include <set>

@@ -87,7 +87,7 @@ void check_token_types(const RunConfig& c, bool separated) {
     return;
   }
   throw UsageError(
-      c.pairs ? fmt::format("token_types: nothing stands between two texts of {}; expected 0",
+      c.pairs ? fmt::format("token_types: there is no token between two texts of {}; expected 0",
                             c.vocabulary->kind())
               : fmt::format("token_types: the examples of {} are no pairs of texts in one "
                             "sequence; expected 0",

@@ -19,14 +19,14 @@ namespace {
 
 using data::Json;
 
-/// What own data bring, as the provenance of a set says.
+/// Takes the settings that custom data bring, from the provenance of a set.
 void take_from(const Json& provenance, RunConfig& c) {
   c.pairs = provenance.is_object() && provenance.value("pairs", false);
   if (data::has_vocabulary(provenance)) c.vocabulary = data::vocabulary_in(provenance);
 }
 
-/// The id that stands behind the first text of a pair in one sequence; -1: texts are single, or their
-/// tokens have none.
+/// The id that stands behind the first text of a pair in one sequence; -1: texts are single, or
+/// their tokens have none.
 std::int32_t separator_id(const RunConfig& c) {
   if (!c.pairs) return -1;
   const std::int32_t token = c.vocabulary == nullptr ? '\t' : c.vocabulary->end_of_text();
@@ -54,7 +54,7 @@ void derive_batches(RunConfig& c) {
   b.variations.black = c.task->token_offset;
 }
 
-/// Which ids may stand for another token: those that sequences of this run are made of.
+/// Sets the ids that may stand for another token: those that sequences of this run are made of.
 void replace_by_tokens(const RunConfig& c, data::MaskingOptions& m) {
   const std::int64_t offset = c.task->token_offset;
   if (c.vocabulary != nullptr) {

@@ -59,8 +59,8 @@ struct RunConfig {
   std::string recipe;  // its name, a label: identity.hpp says what a run is
   const data::TaskInfo* task = nullptr;
   const attention::Spec* method = nullptr;
-  std::shared_ptr<const data::Vocabulary> vocabulary;  // of own data; null: the task's own ids
-  bool pairs = false;  // each example of own data is two texts in one sequence
+  std::shared_ptr<const data::Vocabulary> vocabulary;  // of custom data; null: the task's own ids
+  bool pairs = false;  // each example of custom data is two texts in one sequence
   std::uint64_t seed = 42;
   Device device = Device::cpu;
   std::filesystem::path data_root;
@@ -90,12 +90,12 @@ struct RunConfig {
   [[nodiscard]] std::int64_t steps() const { return schedule.steps; }
   /// Examples that a step of accumulation computes: the batch over the accumulation, rounded up.
   [[nodiscard]] std::int64_t microbatch() const { return ceil_div(batches.batch, accumulate); }
-  /// How training splits a batch: it stays whole on a GPU and where the method's batches must be
-  /// computed at once; elsewhere the parts suit the caches.
+  /// Returns how training splits a batch. It stays whole on a GPU, and where the method needs whole
+  /// batches; elsewhere the parts suit the caches.
   [[nodiscard]] MicrobatchLimits microbatch_limits() const;
 };
 
-/// What --precision accepts where no recipe says it, and where one does, for help texts.
+/// The values that --precision accepts where no recipe says it, and where one does, for help texts.
 inline constexpr const char* kPrecisionHelp =
     "of matrix products: fp32, tf32 (cuda) or bf16; the iterative inverse (on cuda at "
     "bf16 to 1e-4), and on cuda tiled attention with heads wider than 64, stay fp32";
@@ -119,25 +119,25 @@ void unsettle_precision(Setting& setting);
 /// The same run on another device, for which a precision that was `auto` is decided anew.
 [[nodiscard]] RunConfig moved_to(Device device, RunConfig config);
 
-/// What decides the run's numbers, as config.json and checkpoints store it.
+/// Returns everything that decides the run's numbers, as config.json and checkpoints store it.
 [[nodiscard]] data::Json to_json(const RunConfig& config);
-/// Refuses a config.json whose parts are of another kind than a program of ours writes, or whose labels
-/// disagree: DataError naming `file`, the part, what was expected and what came. What is missing is the
-/// reader's to judge.
+/// Refuses a config.json whose parts are of another kind than a program of ours writes, or whose
+/// labels disagree: DataError naming `file`, the part, what was expected and what came. What is
+/// missing is the reader's to judge.
 void check_parts(const data::Json& config, const std::string& file);
 /// The inverse. DataError naming `file` when something is missing, UsageError for unknown names.
 [[nodiscard]] RunConfig config_from_json(const data::Json& json, const std::string& file);
 
 /// The first phase of a run with pretrain_steps: the same encoder, data and batches, trained to
-/// predict hidden tokens by a schedule of its own. Where lengths grow, they do over the same share
+/// predict hidden tokens by a separate schedule. Where lengths grow, they do over the same share
 /// of its steps. Of such a phase, the phase itself.
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 
-/// What the user of `pretrain` chose, as resolve() takes it: steps, lr and warmup are those of
-/// predicting hidden tokens.
+/// Returns the choices of a user of `pretrain`, as resolve() takes them: steps, lr and warmup are
+/// those of predicting hidden tokens.
 [[nodiscard]] Choices for_pretraining(Choices choices);
 
-/// Whether a config.json is that of a pre-training, which has no classes.
+/// Returns whether a config.json is that of a pre-training, which has no classes.
 [[nodiscard]] bool is_pretraining(const data::Json& config);
 
 /// The same run with a row for hidden tokens: it starts from weights that were pre-trained.

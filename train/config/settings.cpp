@@ -123,7 +123,8 @@ class Resolver {
     throw UsageError(unknown_key(key, known));
   }
 
-  /// Where the user set `of` alone, `which` keeps its share of it, `least` at least.
+  /// Rescales a number of steps: if the user set `of` alone, `which` keeps its share of it, `least`
+  /// at least.
   void rescale(const char* which, const char* of, std::int64_t least) {
     const auto chosen = user_.find(of);
     if (chosen == user_.end() || user_.contains(which)) return;
@@ -140,7 +141,7 @@ class Resolver {
     warmup.value = std::to_string(std::max(least, scaled));
   }
 
-  /// Where the user set pretrain_steps alone, warming up takes a tenth of them at most.
+  /// Limits warming up to a tenth of the steps, if the user set pretrain_steps alone.
   void shorten_pretraining_warmup() {
     const auto chosen = user_.find("pretrain_steps");
     if (chosen == user_.end() || user_.contains("pretrain_warmup")) return;

@@ -1,4 +1,5 @@
-// The settings of a run as text: recipe, task row, method row and what the user chose, in this order.
+// The settings of a run as text: recipe, task row, method row and what the user chose, in this
+// order.
 #pragma once
 
 #include <string>
@@ -11,10 +12,12 @@
 
 namespace skytape::train {
 
-/// Whether a recipe's key is an option of the method: `features` stands for `<method>.features`.
+/// Returns whether a recipe's key is an option of the method: `features` stands for
+/// `<method>.features`.
 [[nodiscard]] bool is_shared(std::string_view key);
 
-/// The one spelling of a key that has two: `skyformer.features` is `features` in a run of skyformer.
+/// The one spelling of a key that has two: `skyformer.features` is `features` in a run of
+/// skyformer.
 [[nodiscard]] std::string one_key(const std::string& key, const attention::Spec& method);
 
 /// Effective values in the order of the keys, then the method's options in theirs. UsageError as
@@ -32,7 +35,7 @@ void put(const Setting& setting, std::vector<Setting>& settings);
 /// DataError where there is no default either.
 [[nodiscard]] std::string value_of(const std::vector<Setting>& settings, const KeyInfo& key);
 
-/// Why a key changes nothing beside the others: "ngrams is 0". Empty if it does something.
+/// Returns why a key changes nothing, given the others: "ngrams is 0". Empty if it does something.
 [[nodiscard]] std::string idle_because(const std::vector<Setting>& settings, const KeyInfo& key);
 
 /// Settings as config.json holds them, each with its value and origin.

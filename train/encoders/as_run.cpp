@@ -26,8 +26,8 @@ const Tensor& value_of(const Encoder& encoder, const char* name) {
   return found->value;
 }
 
-/// What belongs to the V tokens, to the ids of a run: [V, …] -> [V + 2, …], or one row more. Spare
-/// rows of the table, which no token has, are left out.
+/// Rearranges rows of the V tokens as rows of a run's ids: [V, …] -> [V + 2, …], or one row more.
+/// Spare rows of the table, which no token has, are left out.
 Tensor token_rows(const Encoder& encoder, const Tensor& table, bool cls) {
   const std::int64_t entries = encoder.vocabulary->size();
   const std::int64_t ids = entries + (cls ? 3 : 2);

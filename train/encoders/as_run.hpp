@@ -24,7 +24,8 @@ namespace skytape::train {
 /// The settings of a run with such an encoder, as a run's config.json has them.
 [[nodiscard]] data::Json settings_of(const EncoderFacts& facts);
 
-/// What load_initial_weights() reads of a run's config.json: which tokens the rows stand for.
+/// Returns the part of a run's config.json that load_initial_weights() reads: which tokens the rows
+/// stand for.
 [[nodiscard]] data::Json tokens_of(const Encoder& encoder);
 
 /// The encoder's tensors, by the names in nn::Model, as a model so configured has them.

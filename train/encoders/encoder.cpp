@@ -199,8 +199,9 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   }
   const std::int64_t rows = encoder.facts.model.vocabulary;
   if (encoder.vocabulary->size() > rows) {  // fewer: the embedding has spare rows
-    throw DataError(fmt::format("{}: vocab_size is {}, but the vocabulary beside it has {} entries",
-                                file.string(), rows, encoder.vocabulary->size()));
+    throw DataError(
+        fmt::format("{}: vocab_size is {}, but the vocabulary next to it has {} entries",
+                    file.string(), rows, encoder.vocabulary->size()));
   }
   const bool bert = encoder.vocabulary->kind() == data::WordPiece::kKind;
   encoder.first = require_entry(encoder, bert ? "[CLS]" : "<s>");

@@ -18,19 +18,20 @@ struct Encoder {
   std::int32_t first = 0, last = 0;  // ids around every text: [CLS] … [SEP], <s> … </s>
   std::int32_t hidden = 0;           // id that stands for a hidden token: [MASK], <mask>
   std::unique_ptr<nn::BertEncoder> model;
-  /// Of the head that predicts hidden tokens, by the names in nn::Model; empty: the file has none.
+  /// The tensors of the head that predicts hidden tokens, by the names in nn::Model; empty: the
+  /// file has none.
   std::vector<NamedTensor> head;
   std::vector<std::string> fresh;   // parameters that the file does not have: a method's own
   std::vector<std::string> unused;  // tensors of the file that no encoder has
 };
 
-/// Whether a folder holds an encoder, of Hugging Face's or a copy, rather than a run.
+/// Returns whether a folder holds an encoder, of Hugging Face's or a copy, rather than a run.
 [[nodiscard]] bool holds_encoder(const std::filesystem::path& folder);
 
-/// What the folder's config.json says of the encoder. DataError as load_encoder().
+/// Returns the metadata of the encoder in the folder's config.json. DataError as load_encoder().
 [[nodiscard]] EncoderFacts encoder_facts(const std::filesystem::path& folder);
 
-/// How an encoder is to be built.
+/// The options by which an encoder is built.
 struct EncoderChoice {
   DType dtype = DType::f32;
   Device device = Device::cpu;

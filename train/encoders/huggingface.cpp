@@ -144,7 +144,7 @@ EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   config.require("position_embedding_type", "absolute");
   config.require("is_decoder", false);
   config.require("add_cross_attention", false);
-  // What is not said has the library's defaults, which are BERT's base model.
+  // Missing keys have the library's defaults, which are BERT's base model.
   const bool roberta = facts.kind == EncoderKind::roberta;
   nn::BertConfig& model = facts.model;
   model.vocabulary = config.natural("vocab_size", 1, data::kMostEntries, roberta ? 50265 : 30522);

@@ -15,7 +15,7 @@ namespace skytape::train {
 enum class EncoderKind { bert, roberta };
 [[nodiscard]] std::string_view to_string(EncoderKind kind);
 
-/// What a config.json says.
+/// The contents of a config.json.
 struct EncoderFacts {
   EncoderKind kind = EncoderKind::bert;
   nn::BertConfig model;
@@ -25,20 +25,20 @@ struct EncoderFacts {
   [[nodiscard]] std::int64_t first_position() const {
     return kind == EncoderKind::roberta ? padding_id + 1 : 0;
   }
-  /// Tokens that it can read at once, the two ends among them.
+  /// The number of tokens that it reads in one text, the two ends among them.
   [[nodiscard]] std::int64_t longest() const { return model.positions - first_position(); }
 };
 
 /// DataError naming `file` and the key that is missing, out of range, or asks for something else
 /// than a BERT or RoBERTa encoder with GELU and learned positions.
 [[nodiscard]] EncoderFacts facts_of_huggingface(const data::Json& config, const std::string& file);
-/// What kind of model a config.json is about: its "model_type", or "bert" where nothing says it and
-/// the keys are those of BERT's first release; null: unknown.
+/// Returns the kind of model that a config.json describes: its "model_type", or "bert" where
+/// nothing says it and the keys are those of BERT's first release; null: unknown.
 [[nodiscard]] data::Json type_of_huggingface(const data::Json& config);
 
 /// The tensors of a folder: model.safetensors, or the shards that model.safetensors.index.json
-/// lists. Without the "bert." or "roberta." in front of their names; a norm's gamma and beta are its
-/// weight and bias. DataError naming the file or the tensor that is not there.
+/// lists. Without the "bert." or "roberta." in front of their names; a norm's gamma and beta are
+/// its weight and bias. DataError naming the file or the tensor that is not there.
 [[nodiscard]] SafetensorsFile read_huggingface_weights(const std::filesystem::path& folder);
 
 /// Our names of the head that predicts hidden tokens (nn/layers/masked_head.hpp) and their shapes.

@@ -1,6 +1,6 @@
 // Texts into an encoder's batches, and batches into encodings.
 //
-// Letters: B texts, N tokens of the longest one, E model width.
+// Notation: B texts, N tokens of the longest one, E model width.
 #pragma once
 
 #include <cstdint>

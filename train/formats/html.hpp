@@ -1,4 +1,4 @@
-// Pieces of a page that needs nothing beside itself.
+// Pieces of a page that needs no other file.
 #pragma once
 
 #include <filesystem>
@@ -10,7 +10,7 @@ namespace skytape::train {
 /// Text with `<`, `>`, `&` and `"` written so that HTML shows them.
 [[nodiscard]] std::string html_escaped(std::string_view text);
 
-/// An SVG file as an <img> that carries the picture in itself. DataError if it cannot be read.
+/// An SVG file as an <img> that contains the picture. DataError if it cannot be read.
 [[nodiscard]] std::string html_picture(const std::filesystem::path& svg, std::string_view title);
 
 /// The whole page: light or dark as the reader's system, readable on a phone and on paper. Above

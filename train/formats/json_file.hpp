@@ -1,5 +1,5 @@
-// JSON that a file holds: what is broken in it, or of another kind than we read, is said with the file's
-// name.
+// JSON that a file holds: what is broken in it, or of another kind than we read, is said with the
+// file's name.
 #pragma once
 
 #include <span>
@@ -15,13 +15,15 @@ namespace skytape::train {
 
 enum class JsonKind { text, number, share, natural, flag, list, texts, object, maybe_object };
 
-/// What a part of a file has to be, where it is there: {"data.train.examples", JsonKind::natural}.
+/// The kind that a part of a file must have, where it is there: {"data.train.examples",
+/// JsonKind::natural}.
 struct JsonPart {
   const char* path;
   JsonKind kind;
 };
 
-/// DataError naming `file`, the first part that is of another kind, what was expected and what came.
+/// DataError naming `file`, the first part that is of another kind, what was expected and what
+/// came.
 void check_parts(const data::Json& value, std::span<const JsonPart> parts, const std::string& file);
 
 /// Refuses a part in the same words.

@@ -20,7 +20,7 @@ constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e
 constexpr std::array kShades = {0.0, -0.4, 0.45, -0.65, 0.7};
 constexpr std::array kFilled = {7, 5, 9, 11, 13, 15, 1, 2, 3};  // gnuplot's point types
 constexpr std::array kOpen = {6, 4, 8, 10, 12, 14, 1, 2, 3};
-constexpr int kUntilWider = 90;  // lines of one width, each with a look of its own
+constexpr int kUntilWider = 90;  // lines of one width, each with a separate look
 
 /// The name's place in the registry.
 std::optional<int> method_position(std::string_view name) {

@@ -1,4 +1,4 @@
-// How lines are drawn: the same for a method in every figure, and no two methods alike, however many
+// The looks of lines: the same for a method in every figure, and no two methods alike, however many
 // there are. In a figure no two lines of up to 45 have one colour.
 #pragma once
 
@@ -22,7 +22,7 @@ struct Look {
 [[nodiscard]] Look other_look(int position);
 /// The look of an attention method or, for any other name, of the `other`-th of such names.
 [[nodiscard]] Look look_of(std::string_view name, int other = 0);
-/// Those of a figure's lines. Methods have their own; other lines, which are dotted beside methods
+/// Those of a figure's lines. Methods have their own; other lines, which are dotted next to methods
 /// and solid among themselves, have a colour that is free.
 [[nodiscard]] std::map<std::string, Look> looks_of(const std::vector<std::string>& names);
 

@@ -1,4 +1,5 @@
-// The header is a Python dictionary literal: {'descr': '<f8', 'fortran_order': False, 'shape': (2, 3), }
+// The header is a Python dictionary literal: {'descr': '<f8', 'fortran_order': False, 'shape': (2,
+// 3), }
 #include "train/formats/npy.hpp"
 
 #include <bit>

@@ -41,14 +41,15 @@ std::string number(double value) {
   return std::isfinite(value) ? fmt::format("{:.9g}", value) : "NaN";
 }
 
-/// Of an axis; * is as the numbers ask.
+/// Returns the end of an axis's range; * lets the numbers decide.
 std::string range_end(const std::optional<double>& value) { return value ? number(*value) : "*"; }
 
-// ---- the numbers ---------------------------------------------------------------------------------
+// ---- the numbers
+// ---------------------------------------------------------------------------------
 
-/// One block of NAME.dat: x, y and the ends of the error bar, or of the band; a gap where there is no
-/// point at all, because gnuplot does not count a block without lines. On a logarithmic axis a bar that
-/// reaches zero ends a tenth below its point.
+/// One block of NAME.dat: x, y and the ends of the error bar, or of the band; a gap where there is
+/// no point at all, because gnuplot does not count a block without lines. On a logarithmic axis a
+/// bar that reaches zero ends a tenth below its point.
 std::string block(const LinePanel& panel, const Series& s) {
   const std::size_t points = s.x.size();
   ENSURE(s.y.size() == points && (s.errors.empty() || s.errors.size() == points) &&
@@ -98,7 +99,8 @@ std::string data_text(const Figure& figure) {
   return text;
 }
 
-// ---- the script ----------------------------------------------------------------------------------
+// ---- the script
+// ----------------------------------------------------------------------------------
 
 // Pixels.
 constexpr int kPanelWidth = 390, kPanelHeight = 300;
@@ -118,7 +120,7 @@ bool has_gaps_only(const LinePanel& panel) {
   return true;
 }
 
-/// Whether the names of the columns would run into each other.
+/// Returns whether the names of the columns would run into each other.
 bool names_stand_upright(const HeatMap& map, int plot_width) {
   std::size_t letters = 0;
   for (const std::string& name : map.columns) letters += name.size() + 1;
@@ -203,7 +205,7 @@ class Script {
                        1.5 + look.extra);
   }
 
-  /// Widens all panels until the cells of a heat map, and the names beside them, have room.
+  /// Widens all panels until the cells of a heat map, and the names next to them, have room.
   void make_room(const HeatMap& map) {
     const int cells_wide = kCell * static_cast<int>(map.columns.size());
     const int cells_high = kCell * static_cast<int>(map.rows.size());
@@ -348,7 +350,8 @@ class Script {
   std::string text_;
 };
 
-// ---- gnuplot -------------------------------------------------------------------------------------
+// ---- gnuplot
+// -------------------------------------------------------------------------------------
 
 /// Runs the script in its folder. False if there is no gnuplot; Error if it fails.
 bool run_gnuplot(const fs::path& folder, const std::string& script) {
@@ -367,7 +370,7 @@ bool run_gnuplot(const fs::path& folder, const std::string& script) {
     ENSURE(errno == EINTR, "gnuplot: lost it: ", std::strerror(errno));
   }
   ENSURE(WIFEXITED(status) && WEXITSTATUS(status) == 0, "gnuplot failed on ",
-         (folder / script).string(), "; what it said stands above");
+         (folder / script).string(), "; its output is above");
   return true;
 }
 

@@ -39,8 +39,8 @@ struct LinePanel {
   std::vector<Series> series;
 };
 
-/// A rectangle of coloured cells, the first row at the bottom. Values of both signs are drawn around
-/// white.
+/// A rectangle of coloured cells, the first row at the bottom. Values of both signs are drawn
+/// around white.
 struct HeatMap {
   std::string title;
   std::string x_label, y_label, value_label;  // with units

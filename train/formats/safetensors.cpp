@@ -56,7 +56,7 @@ constexpr Kind kKinds[] = {{"F32", 4, DType::f32},
                            {"F8_E8M0", 1},
                            {"C64", 8}};
 
-/// Where a tensor lies, as the header says.
+/// The place of a tensor in the file, from the header.
 struct Entry {
   std::string name;
   const Kind* kind = nullptr;
@@ -177,7 +177,7 @@ Tensor tensor_from(const std::filesystem::path& path, const Entry& entry, const 
   return tensor;
 }
 
-/// Of what the header says of each tensor, in the order of their bytes.
+/// Returns the checksum of the header's entries of all tensors, in the order of their bytes.
 std::uint64_t table_checksum(const std::vector<Entry>& entries) {
   std::string table;
   for (const Entry& entry : entries) {

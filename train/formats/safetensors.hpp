@@ -31,15 +31,15 @@ struct SafetensorsFile {
 };
 
 /// Writes f32, f64 and i32 tensors of any device. The file appears under its name complete and
-/// synced, or not at all; Error naming it if the disk is full. A checksum of the data and of what the
-/// header says of each tensor joins the metadata.
+/// synced, or not at all; Error naming it if the disk is full. A checksum of the data and of what
+/// the header says of each tensor joins the metadata.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        Metadata metadata);
 
 /// Reads a file of ours or of other programs. DataError naming the file and what is wrong: missing,
-/// truncated, header not JSON or with a name twice, unknown dtype, sizes that do not fit, ranges that
-/// overlap or leave the file, or contents that do not match the checksum (files without one are
-/// taken as they are; former ones had that of the data alone).
+/// truncated, header not JSON or with a name twice, unknown dtype, sizes that do not fit, ranges
+/// that overlap or leave the file, or contents that do not match the checksum (files without one
+/// are taken as they are; former ones had that of the data alone).
 [[nodiscard]] SafetensorsFile read_safetensors(const std::filesystem::path& path);
 
 /// Makes a new file name last: syncs the folder that holds it.

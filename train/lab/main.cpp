@@ -1,5 +1,6 @@
 // skytape-lab: measures attention methods and compares them with the papers. Every subcommand has a
-// file of its own in train/lab/cli/. It has skytape's as well: a sweep starts itself for each training.
+// file of its own in train/lab/cli/. It has skytape's as well: a sweep starts itself for each
+// training.
 #include "train/cli/cli.hpp"
 #include "train/cli/program.hpp"
 #include "train/lab/cli/lab_cli.hpp"

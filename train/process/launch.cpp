@@ -27,7 +27,7 @@ struct Names {
 constexpr Names kNames[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
                             {"PMI_RANK", "PMI_SIZE"},
                             {"PMIX_RANK", "SLURM_STEP_NUM_TASKS"}};
-// What begins so makes a process one of several.
+// Variables with these prefixes make a process one of several.
 constexpr std::string_view kPrefixes[] = {"OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_"};
 
 int local_size() {

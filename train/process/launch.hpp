@@ -1,5 +1,4 @@
-// What a launcher (mpirun, srun) says to the processes that it starts, in their environment: known
-// before MPI is.
+// The environment in which a launcher (mpirun, srun) starts its processes: known before MPI is.
 #pragma once
 
 #include <string>
@@ -15,8 +14,8 @@ struct Launch {
 /// The place of this process among those that one launcher started; one of one otherwise.
 [[nodiscard]] Launch launched();
 
-/// The number of tasks that srun started beside this one without any of MPI's plug-ins, so that
-/// none can find the others; 1 otherwise.
+/// The number of tasks that srun started in addition to this one without any of MPI's plug-ins, so
+/// that none can find the others; 1 otherwise.
 [[nodiscard]] int unconnected_tasks();
 
 /// The environment of this process without what a launcher put there: a child that gets it is a

@@ -50,8 +50,8 @@ std::string why_not_comparable(std::span<const double> gflops) {
   const auto [least, most] = std::minmax_element(gflops.begin(), gflops.end());
   if (*most <= kMostMoved * *least) return {};
   return fmt::format(
-      "the rate of products moved between {:.0f} and {:.0f} GFLOP/s meanwhile: others "
-      "use the machine, and times beside each other do not compare",
+      "the GEMM throughput moved between {:.0f} and {:.0f} GFLOP/s meanwhile: others "
+      "use the machine, and the times cannot be compared",
       *least, *most);
 }
 

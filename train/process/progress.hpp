@@ -1,4 +1,4 @@
-// What a person sees while a run goes: a bar on a terminal, plain lines in a pipe. All on stderr.
+// The progress of a run on stderr: a bar on a terminal, plain lines in a pipe.
 #pragma once
 
 #include <chrono>
@@ -42,7 +42,7 @@ class Progress {
   bool terminal_, colour_;
   std::chrono::milliseconds quiet_ = kQuiet;
   bool bar_shown_ = false;
-  // Of the bar, or of the last line in a pipe.
+  // The time when the bar, or the last line in a pipe, was written.
   std::chrono::steady_clock::time_point drawn_ = std::chrono::steady_clock::now();
 };
 

@@ -1,14 +1,14 @@
-// SIGHUP, SIGINT and SIGTERM: exit codes 129, 130 and 143, at once or after the current step. SIGHUP
-// stays ignored under nohup.
+// SIGHUP, SIGINT and SIGTERM: exit codes 129, 130 and 143, immediately or after the current step.
+// SIGHUP stays ignored under nohup.
 #pragma once
 
 namespace skytape::train {
 
-/// From now on any of them ends the program at once with its exit code and a line on stderr:
+/// From now on any of them ends the program immediately with its exit code and a line on stderr:
 /// for all that has nothing to save.
 void leave_on_signals();
 
-/// From now on the first of them is remembered; the same once more ends the program at once.
+/// From now on the first of them is remembered; the same once more ends the program immediately.
 void watch_signals();
 
 /// The signal that came, or 0.

@@ -1,4 +1,4 @@
-// Facts about this build and this machine, for --version, config.json, result.json and the bench.
+// Metadata of this build and this machine, for --version, config.json, result.json and the bench.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,9 @@ namespace skytape::train {
 [[nodiscard]] std::int64_t peak_resident_bytes();
 void reset_peak_resident();
 
-/// "auto" is cuda where a GPU answers, else cpu; a simulated GPU must be named. UsageError for other
-/// names and for a device that is not there. Says so on stderr when the GPU is a simulated one.
+/// "auto" is cuda where a GPU answers, else cpu; a simulated GPU must be named. UsageError for
+/// other names and for a device that is not there. Says so on stderr when the GPU is a simulated
+/// one.
 [[nodiscard]] Device parse_device(const std::string& name);
 
 /// UsageError where OMP_NUM_THREADS asks for more threads than 4096: OpenMP ends the program in its

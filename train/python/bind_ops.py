@@ -7,7 +7,7 @@ import re
 import sys
 
 # Forms for training on CUDA of operations that are bound; their arguments are structs.
-FUSED = {"layer_norm_beside", "layer_norm_beside_at_once", "norm_pool"}
+FUSED = {"layer_norm_beside", "fused_layer_norm_beside", "norm_pool"}
 PLAIN = {"Var", "const Tensor&", "const Dropout&", "int", "std::int64_t", "double", "bool"}
 # C++ type: (what Python gives, how it becomes one); {} is the argument's name.
 OTHER = {

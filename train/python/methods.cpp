@@ -1,7 +1,7 @@
 // The attention methods: each call makes the method anew around the caller's arrays, so calls share
 // nothing and may come from any number of threads.
 //
-// Letters: B batch, H heads, N tokens, D head width, E width of the layer's input.
+// Notation: B batch, H heads, N tokens, D head width, E width of the layer's input.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/pair.h>
@@ -73,7 +73,8 @@ bool overlap(const Tensor& a, const Tensor& b) {
   return x < y + b.bytes() && y < x + a.bytes();
 }
 
-/// Lets no array share memory with another one, nor with `others`: who gets them may write into them.
+/// Lets no array share memory with another one, nor with `others`: who gets them may write into
+/// them.
 void part(Tensors& arrays, std::vector<Tensor> others) {
   for (auto& [name, array] : arrays) {
     const auto shares = [&](const Tensor& other) { return overlap(array, other); };
@@ -195,7 +196,7 @@ class Call {
   [[nodiscard]] nb::object token(nb::handle self) {
     return nb::cast(nb::ndarray<nb::array_api, std::int32_t>(&token_, {1}, self, {}));
   }
-  /// What the method drew: a function of inputs and seed, so it is drawn again.
+  /// Returns the method's random arrays: a function of inputs and seed, so they are drawn again.
   [[nodiscard]] Tensors draws() const {
     const auto turn = turn_on(in_.v.device());
     const attention::Draws drawn = method_->draw(in_, call_);

@@ -32,7 +32,8 @@ constexpr DType kTypes[] = {DType::f32, DType::f64, DType::i32};
 constexpr nb::dlpack::dtype kTheirs[] = {nb::dtype<float>(), nb::dtype<double>(),
                                          nb::dtype<std::int32_t>()};
 
-/// What DLPack hands over. A library whose array is on a GPU lets our stream wait for its own.
+/// Returns the object that gives DLPack's array. A library whose array is on a GPU lets our stream
+/// wait for its own.
 nb::object source_of(nb::handle array) {
   nb::object source = nb::borrow(array);
   if constexpr (kHaveCuda) {
@@ -75,7 +76,8 @@ struct Turns {
 };
 Turns turns;
 
-/// Registered to run when the interpreter ends: lets calls of other threads come to their end first.
+/// Registered to run when the interpreter ends: lets calls of other threads come to their end
+/// first.
 void wait_for_calls() {
   calls.ending = true;
   calls.last = std::this_thread::get_id();
@@ -206,7 +208,7 @@ NB_MODULE(_engine, m) {
   const auto also = [&](PyObject* kind) {
     return nanobind::make_tuple(error, nanobind::handle(kind));
   };
-  // What has a wrong value or is of a wrong kind: ValueError and TypeError in Python.
+  // Wrong values and wrong kinds are ValueError and TypeError in Python.
   nanobind::exception<UsageError>(m, "UsageError",
                                   nanobind::make_tuple(error, nanobind::handle(PyExc_ValueError),
                                                        nanobind::handle(PyExc_TypeError))

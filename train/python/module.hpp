@@ -1,5 +1,5 @@
-// What the parts of the Python module share: an array of any library that speaks DLPack is a tensor
-// over the same memory, and a tensor goes out as such an array.
+// Definitions that the parts of the Python module share: an array of any library that speaks DLPack
+// is a tensor over the same memory, and a tensor goes out as such an array.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,8 +17,8 @@ namespace skytape::python {
 namespace nb = nanobind;
 /// A dict of arrays.
 using Tensors = std::map<std::string, Tensor>;
-/// While it lives, this thread computes without the GIL, and the interpreter does not end: a thread that
-/// came back to an interpreter that is gone would be unwound through our frames, which aborts.
+/// While it lives, this thread computes without the GIL, and the interpreter does not end: a thread
+/// that came back to an interpreter that is gone would be unwound through our frames, which aborts.
 class WithoutGil {
  public:
   WithoutGil();
@@ -32,8 +32,8 @@ class WithoutGil {
 /// For what computes: other Python threads run meanwhile.
 using Free = nb::call_guard<WithoutGil>;
 
-/// While it lives, the tape is this thread's. Error where another thread has it: a tape is a list that
-/// one thread at a time can add to.
+/// While it lives, the tape is this thread's. Error where another thread has it: a tape is a list
+/// that one thread at a time can add to.
 class Turn {
  public:
   explicit Turn(const Tape& tape);
@@ -45,21 +45,22 @@ class Turn {
   const Tape* tape_;
 };
 
-/// A tensor over the array's memory, which lives as long; of an array that is not contiguous, over a
-/// copy. Undefined for None. UsageError naming the argument where it is no array, of another type
+/// A tensor over the array's memory, which lives as long; of an array that is not contiguous, over
+/// a copy. Undefined for None. UsageError naming the argument where it is no array, of another type
 /// than f32, f64 or i32, or on a device that we do not know.
 [[nodiscard]] Tensor tensor_of(nb::handle array, const char* argument = "array");
 /// The same for each value of a dict, which its key names.
 [[nodiscard]] Tensors tensors_of(nb::handle dict);
-/// A NumPy array that may be written to: over a copy, since others read the tensor's memory. None for
-/// an undefined tensor.
+/// A NumPy array that may be written to: over a copy, since others read the tensor's memory. None
+/// for an undefined tensor.
 [[nodiscard]] nb::object numpy_of(const Tensor& tensor);
 /// A NumPy array over the tensor's memory, of one on a GPU over a copy, that cannot be written to.
 [[nodiscard]] nb::object view_of(const Tensor& tensor);
 /// A dict of what speaks DLPack, on the tensors' device, over their memory.
 [[nodiscard]] nb::object arrays_of(const Tensors& tensors);
 
-/// What belongs to Python, for code that runs without the GIL: who lets go last takes the GIL first.
+/// Shares an object of Python's with code that runs without the GIL: its last owner takes the GIL
+/// first.
 template <class T> [[nodiscard]] std::shared_ptr<T> shared(T object) {
   return {new T(std::move(object)), [](T* kept) {
             if (!nb::is_alive()) return;  // the interpreter has ended, and its memory with it

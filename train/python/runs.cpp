@@ -1,6 +1,6 @@
 // Trained runs: what they predict, their encodings and attention maps.
 //
-// Letters: B texts, N tokens of the longest one, E model width, H heads, D head width, C classes.
+// Notation: B texts, N tokens of the longest one, E model width, H heads, D head width, C classes.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -41,8 +41,9 @@ std::vector<Function> functions_of(const Tape* tape) {
   return living;
 }
 
-/// Tapes whose functions hold them wait for Python's collector, which counts objects and not their bytes.
-/// It is called where more tapes than `most` have functions, and then when there are twice those that live.
+/// Tapes whose functions hold them wait for Python's collector, which counts objects and not their
+/// bytes. It is called where more tapes than `most` have functions, and then when there are twice
+/// those that live.
 void collect_tapes() {
   static std::size_t most = 8;
   const auto living = [] {
@@ -80,8 +81,8 @@ Tensor leaf_of(const Tensor& array) {
   return array.defined() && array.dtype() == DType::i32 ? array.to(DType::f64) : array;
 }
 
-/// A node whose value and backward come from Python: backward(dy) gives a gradient for each input, or
-/// None.
+/// A node whose value and backward come from Python: backward(dy) gives a gradient for each input,
+/// or None.
 Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& inputs,
                   const Tensor& value, nb::callable backward) {
   const Turn turn(tape);

@@ -26,8 +26,8 @@ void check(ncclResult_t status, const char* call) {
 
 static_assert(sizeof(ncclUniqueId) == sizeof(DeviceSumId));
 
-/// Destroyed once its sums are done: NCCL waits for them. Where an error ends this rank, another one
-/// may be gone, and a sum that waits for it would never be done, nor what waits for the stream.
+/// Destroyed once its sums are done: NCCL waits for them. Where an error ends this rank, another
+/// one may be gone, and a sum that waits for it would never be done, nor what waits for the stream.
 struct DeviceSum::Gpu {
   ncclComm_t ranks = nullptr;
   ~Gpu() {

@@ -8,15 +8,15 @@
 
 namespace skytape::train {
 
-/// One GPU for each rank. Made by all ranks at once.
+/// One GPU for each rank. Made by all ranks together.
 class DeviceSum {
  public:
-  /// Whether this program was built with NCCL: where not, numbers travel through the hosts.
+  /// Returns whether this program was built with NCCL: if not, numbers travel through the hosts.
   [[nodiscard]] static bool available();
 
   explicit DeviceSum(const Ranks& ranks);
-  /// Submits the sum over the ranks, in place, behind the work that was submitted before. Every rank
-  /// submits one in every step, and none while a CUDA graph is captured.
+  /// Submits the sum over the ranks, in place, behind the work that was submitted before. Every
+  /// rank submits one in every step, and none while a CUDA graph is captured.
   void submit(Tensor& numbers) const;
 
   struct Gpu;  // NCCL's communicator, in device_sum.cu

@@ -9,7 +9,7 @@
 
 namespace skytape::train {
 
-/// What NCCL's ranks find each other by.
+/// The id by which NCCL's ranks find each other.
 using DeviceSumId = std::array<std::byte, 128>;
 bool device_sum_available_on(Cuda);
 DeviceSumId new_device_sum_id_on(Cuda);

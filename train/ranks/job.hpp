@@ -1,4 +1,4 @@
-// What several processes of one job ask of each other: the interface, and MPI behind it.
+// The interface by which several processes of one job communicate, and MPI behind it.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,16 @@ class Job {
   Job& operator=(const Job&) = delete;
 
   [[nodiscard]] virtual const Place& place() const = 0;
-  /// Ends the whole job at once; the launcher's exit code is `code`.
+  /// Ends the whole job immediately; the launcher's exit code is `code`.
   virtual void abort(int code) = 0;
 
-  /// What rank 0 has, on all.
+  /// Copies rank 0's bytes to all ranks.
   virtual void broadcast(std::span<std::byte> bytes, double limit_seconds) = 0;
   /// all: what every rank has, one behind the other in the ranks' order, each of mine.size().
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                           double limit_seconds) = 0;
-  /// Sends the j-th part of `send` to rank j; `receive` gets one part from each. Counts are numbers.
+  /// Sends the j-th part of `send` to rank j; `receive` gets one part from each. Counts are
+  /// numbers.
   virtual void all_to_all(std::span<const float> send, const std::vector<int>& send_counts,
                           std::span<float> receive, const std::vector<int>& receive_counts,
                           double limit_seconds) = 0;

@@ -175,8 +175,8 @@ class MpiJob : public Job {
     throw Error(fmt::format("no answer for {:.0f} s from {}", waited + since(start), silent));
   }
 
-  /// Waits for a collective. While it does, others may need the core: first it polls, then it yields,
-  /// then it sleeps.
+  /// Waits for a collective. While it does, others may need the core: first it polls, then it
+  /// yields, then it sleeps.
   void wait(MPI_Request request, const char* call, double limit) {
     const auto start = Clock::now();
     for (std::int64_t polls = 0;; ++polls) {

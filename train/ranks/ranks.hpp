@@ -15,8 +15,8 @@
 
 namespace skytape::train {
 
-/// How a sum over microbatches is made: in their order, with the bits of one process, or in the
-/// order that is fastest; automatic: ordered on CPUs, fast on GPUs.
+/// The order in which a sum over microbatches is made: theirs, with the bits of one process, or the
+/// fastest one; automatic: ordered on CPUs, fast on GPUs.
 enum class Reduce { automatic, ordered, fast };
 /// "auto", "ordered" or "fast"; UsageError for another name.
 [[nodiscard]] Reduce parse_reduce(const std::string& name);
@@ -62,14 +62,14 @@ class Ranks {
   void together(const std::function<void()>& work, bool patient = false) const;
   /// The same on rank 0 alone: the folders of a run, and what the user reads, are its own.
   void on_first(const std::function<void()>& work) const;
-  /// What rank 0 answers, on all.
+  /// Returns rank 0's answer, on all ranks.
   [[nodiscard]] bool ask_first(const std::function<bool()>& question) const;
   [[nodiscard]] std::string ask_first(const std::function<std::string()>& question) const;
   /// The largest of the ranks' numbers.
   [[nodiscard]] int largest(int mine) const;
   /// Every rank's numbers, by rank; all have as many.
   [[nodiscard]] std::vector<std::vector<double>> gather(const std::vector<double>& mine) const;
-  /// What rank 0 has, on all.
+  /// Copies rank 0's value to all ranks.
   void broadcast(std::string& text) const;
   void broadcast(std::span<std::byte> bytes) const;
   void broadcast(Tensor& tensor) const;
@@ -105,7 +105,8 @@ inline const Ranks kAlone;
 /// its exit code; any other ends the job with one message.
 int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&)>& work);
 
-/// How many of `microbatches` a rank of `size` computes: those whose number is `rank` modulo `size`.
+/// Returns how many of `microbatches` a rank of `size` computes: those whose number is `rank`
+/// modulo `size`.
 [[nodiscard]] constexpr std::int64_t share_of(std::int64_t microbatches, int rank, int size) {
   return (microbatches + size - 1 - rank) / size;
 }

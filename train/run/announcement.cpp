@@ -29,7 +29,7 @@ std::string how_computed(const OpenRun& run) {
   if (limits.positions > 0) {
     return fmt::format("computed {} positions at a time", grouped(limits.positions));
   }
-  return limits.accumulate == 1 ? "computed at once"
+  return limits.accumulate == 1 ? "computed as a whole"
                                 : fmt::format("computed in {} microbatches", limits.accumulate);
 }
 
@@ -44,11 +44,11 @@ std::string how_long(const OpenRun& run) {
       config.schedule.warmup, config.eval_every, run.options.out.string());
 }
 
-/// What max_length leaves out; empty if nothing.
+/// Returns a text on the tokens that max_length leaves out; empty if there are none.
 std::string what_is_cut(const OpenRun& run) {
   const RunConfig& config = run.config;
   const data::Dataset& train = run.splits.train;
-  // Where tokens are left out on reading, a stored length says nothing.
+  // If tokens are left out on reading, a stored length says nothing.
   if (config.batches.drop_token >= 0) return {};
   const std::int64_t read = config.batches.max_length, cut = train.longer_than(read);
   if (cut == 0) return {};
@@ -87,7 +87,7 @@ std::string who_trains(const OpenRun& run) {
                      most_microbatches(run.config, longest_sequence(run.splits.train), ranks));
 }
 
-/// What other_load_text() says of this machine now, for a run on the CPU.
+/// Returns other_load_text() of this machine now, for a run on the CPU.
 std::string what_else_runs(const RunConfig& config) {
   double load = 0;  // mean of the last minute
   if (config.device != Device::cpu || ::getloadavg(&load, 1) != 1) return {};

@@ -1,4 +1,4 @@
-// What a run says before its first step.
+// The lines that a run prints before its first step.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@ namespace skytape::train {
 
 struct OpenRun;
 
-/// What helps where a run's threads share the cores with other programs, whose load is given:
-/// OpenMP's spin while they wait. Empty where there is room for all, and where the environment says
-/// how to wait.
+/// Returns advice for a run whose threads share the cores with other programs, whose load is given:
+/// OpenMP's threads spin while they wait. Empty if there are enough cores for all, or if the
+/// environment says how to wait.
 [[nodiscard]] std::string other_load_text(int threads, int cores, double load);
 
 /// Lines for people: task, method and device; what is trained for how long, in which parts, into

@@ -1,4 +1,4 @@
-// A training that fits a given time: its steps, by the rate of this machine.
+// A run that fits a given time: its steps, by the rate of this machine.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct BudgetedSteps {
   double seconds = 0;  // that they will take
 };
 /// The most steps whose training takes `seconds` at most, in a schedule of that many: what a recipe
-/// gives as a part of its steps is the same part of these. Prepares the data where they are missing.
-/// UsageError if even the fewest steps that a schedule has take longer.
+/// gives as a part of its steps is the same part of these. Prepares the data where they are
+/// missing. UsageError if even the fewest steps that a schedule has take longer.
 [[nodiscard]] BudgetedSteps steps_within(double seconds, const Choices& choices);
 
 }  // namespace skytape::train

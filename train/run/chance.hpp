@@ -22,8 +22,8 @@ class ChanceWatch {
   ChanceWatch(double entropy, std::int64_t warmup, std::int64_t steps);
 
   /// Takes the mean loss of the steps since the log point before, up to `step`. Whether the run
-  /// stands at chance: by the mean over its latest steps, a tenth of the run, and by this loss alone,
-  /// which tells first when a run leaves it.
+  /// stands at chance: by the mean over its latest steps, a tenth of the run, and by this loss
+  /// alone, which tells first when a run leaves it.
   [[nodiscard]] bool stands_at_chance(std::int64_t step, double loss);
 
   [[nodiscard]] double entropy() const { return entropy_; }

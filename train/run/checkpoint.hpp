@@ -1,4 +1,4 @@
-// Checkpoints: everything that a run needs to go on bit for bit, in one safetensors file.
+// Checkpoints: everything that a run needs to continue bit for bit, in one safetensors file.
 //
 // Tensors: the parameters and constant buffers under the papers' names; "optimizer.exp_avg.<name>"
 // and "optimizer.exp_avg_sq.<name>"; "train.sums". Metadata: "skytape.config" and "skytape.state",
@@ -21,7 +21,7 @@ class Ranks;
 class Trainer;
 struct SafetensorsFile;
 
-/// What is said where a run in `folder` meets what is not finite: the file that holds its last good
+/// Returns the advice for a run in `folder` that meets NaN or infinity: the file with its last good
 /// state, if there is one, and how to find the cause.
 [[nodiscard]] std::string last_good_state(const std::filesystem::path& folder);
 
@@ -30,7 +30,7 @@ struct SafetensorsFile;
 void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Trainer& trainer,
                      const RunState& state, const data::Json& config);
 
-/// What a checkpoint says about itself. DataError naming `path` for a file that is none of ours.
+/// The metadata of a checkpoint. DataError naming `path` for a file that is none of ours.
 struct CheckpointFacts {
   data::Json config;
   RunState state;
@@ -42,7 +42,7 @@ struct CheckpointFacts {
 /// the first tensor that is missing, unknown or of another shape.
 void load_weights(const SafetensorsFile& file, const std::filesystem::path& path, nn::Model& model);
 
-/// Weights, moments, sums and step of a run that goes on.
+/// Weights, moments, sums and step of a resumed run.
 void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
                    const RunState& state, nn::Model& model, Trainer& trainer);
 

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using data::Json;
 
-/// What decides which class a number is, and which ids a text becomes.
+/// The keys that decide which class a number is, and which ids a text becomes.
 constexpr const char* kMeanings[] = {"labels",        "pairs",     "tokens",        "vocabulary",
                                      "merges",        "model",     "added_tokens",  "lower_case",
                                      "strip_accents", "split_cjk", "space_in_front"};
@@ -43,7 +43,7 @@ std::string contradiction(const std::string& what, const Json& one, const std::s
   return say(what + ", how many", one.size(), other.size());
 }
 
-/// How the first file of a set has its columns; null: nobody says.
+/// Returns the columns of the first file of a set; null: they are not known.
 Json columns_of(const Json& provenance) {
   const Json& sources = data::member(provenance, "sources");
   if (!sources.is_array() || sources.empty()) return {};
@@ -81,8 +81,8 @@ void refuse_lost_run(const fs::path& folder, const Json& config, bool init) {
   const std::vector<Json> metrics = read_metrics(folder / "metrics.jsonl");
   if (!metrics.empty()) {
     throw DataError(
-        fmt::format("{}: metrics up to step {}, but last.safetensors is missing: nothing to go on "
-                    "from; --force starts anew",
+        fmt::format("{}: metrics up to step {}, but last.safetensors is missing: no state to "
+                    "continue from; --force starts anew",
                     folder.string(), metrics.back().value("step", std::int64_t{0})));
   }
   if (config.contains("init") && !init) {

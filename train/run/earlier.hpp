@@ -1,4 +1,4 @@
-// What an earlier process left in a run's folder, judged before --resume goes on with it.
+// The state that an earlier process left in a run's folder, judged before --resume continues it.
 #pragma once
 
 #include <filesystem>
@@ -17,13 +17,13 @@ struct CheckpointFacts;
 struct RunState;
 struct SafetensorsFile;
 
-/// UsageError naming what differs if config.json in `folder` is that of another run than `config`; there
-/// need be none.
+/// UsageError naming what differs if config.json in `folder` is that of another run than `config`;
+/// there need be none.
 void refuse_other_run(const std::filesystem::path& folder, const data::Json& config);
 
-/// DataError naming both if two provenances of data mean other things by the same numbers: classes by
-/// their labels, ids by the vocabulary and how texts are cut; with `columns` also where labels and texts
-/// stand in a file. Who says nothing contradicts nobody.
+/// DataError naming both if two provenances of data mean other things by the same numbers: classes
+/// by their labels, ids by the vocabulary and how texts are cut; with `columns` also where labels
+/// and texts stand in a file. Who says nothing contradicts nobody.
 void refuse_other_meaning(const data::Json& one, const std::string& of_one, const data::Json& other,
                           const std::string& of_other, bool columns);
 
@@ -31,8 +31,8 @@ void refuse_other_meaning(const data::Json& one, const std::string& of_one, cons
 /// been lost, UsageError if the run started from weights that --init does not name this time.
 void refuse_lost_run(const std::filesystem::path& folder, const data::Json& config, bool init);
 
-/// Reads what the checkpoint `path` says of itself. DataError if it is one of another run than `config`, the
-/// object of config.json beside it, or has other labels or another vocabulary.
+/// Reads what the checkpoint `path` says of itself. DataError if it is one of another run than
+/// `config`, the object of config.json next to it, or has other labels or another vocabulary.
 [[nodiscard]] CheckpointFacts facts_of_this_run(const SafetensorsFile& file,
                                                 const std::filesystem::path& path,
                                                 const data::Json& config);

@@ -27,7 +27,7 @@ constexpr const char* kTokens = "model.embeddings.word_embeddings.weight";
 /// The encoder's own tensors are the same under every method; a method's are named ".attn.".
 bool of_method(const std::string& name) { return name.find(".mha.attn.") != name.npos; }
 bool of_encoder(const std::string& name) { return name.starts_with("model."); }
-/// The head of masked-token prediction, which a pre-training goes on with.
+/// The head of masked-token prediction, which a pre-training takes over.
 bool of_masked_head(const std::string& name) { return name.starts_with("masked_head."); }
 /// Tables that the settings say alone: nothing in them was learned.
 bool computed(const std::string& name) {
@@ -45,7 +45,7 @@ bool of_training(const std::string& name) {
   return name.starts_with("optimizer.") || name.starts_with("train.");
 }
 
-/// What a tensor is listed as: a head as a whole, a layer's part for all layers.
+/// Returns the name that lists show for a tensor: a head as a whole, a layer's part for all layers.
 std::string part_of(const std::string& name) {
   if (!of_encoder(name)) return name.substr(0, name.find('.'));
   static constexpr std::string_view kLayer = "transformer_";

@@ -16,8 +16,8 @@ namespace skytape::train {
 /// (train/encoders) its folder, which the functions below take as well. DataError if there is none.
 [[nodiscard]] std::filesystem::path checkpoint_in(const std::filesystem::path& run);
 
-/// Whether the embedding of a checkpoint has a row for hidden tokens of the task, `extra_rows` (CLS)
-/// apart.
+/// Returns whether the embedding of a checkpoint has a row for hidden tokens of the task,
+/// `extra_rows` (CLS) apart.
 [[nodiscard]] bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
                                   std::int64_t extra_rows);
 
@@ -25,12 +25,12 @@ namespace skytape::train {
 /// those that make a model like it; null of weights that are not ours.
 [[nodiscard]] data::Json init_settings(const std::filesystem::path& file);
 
-/// What a run's config.json says of the checkpoint that it starts from: "init", a checksum over its
-/// weights, and, where these were pre-trained, "pretraining", on what, how long and how far. They
-/// name no place.
+/// Returns the metadata of the initial checkpoint for a run's config.json: "init", a checksum over
+/// its weights, and, where these were pre-trained, "pretraining", on what, how long and how far.
+/// They name no path.
 [[nodiscard]] data::Json init_facts(const std::filesystem::path& file);
 
-/// "pre-trained on listops with skyformer, 2,000 steps in 12 min", from the facts "pretraining".
+/// "pre-trained on listops with skyformer, 2,000 steps in 12 min", from the metadata "pretraining".
 [[nodiscard]] std::string pretraining_text(const data::Json& facts);
 
 /// Copies the embeddings, the encoder's layers and its last norm into the model, and where both

@@ -46,7 +46,7 @@ bool is_over(const OpenRun& run) {
   return run.state.step >= run.config.steps() || is_stale(run.config, run.state);
 }
 
-/// Whether the user wants the run to stop here.
+/// Returns whether the user wants the run to stop here.
 bool asked_to_stop(const OpenRun& run) {
   return run.options.stop_after > 0 && run.state.step >= run.options.stop_after;
 }
@@ -136,7 +136,7 @@ void write_result(const OpenRun& run, const Json& result) {
   print_result(result, file);
 }
 
-/// How training ended; nothing is evaluated yet.
+/// Returns the outcome of training; nothing is evaluated yet.
 Outcome outcome_of(const OpenRun& run) {
   return {.state = run.state,
           .selected_step = run.state.step,
@@ -190,8 +190,8 @@ int test_selected(OpenRun& run, Reporter& reporter) {
   return 0;
 }
 
-/// What pre-training ends with: hidden tokens of the dev split, as `dev` has them unless an earlier
-/// process evaluated them. The test split is not looked at. Returns the exit code.
+/// Finishes pre-training by evaluating hidden tokens of the dev split, unless `dev` has the scores
+/// of an earlier process. The test split is not looked at. Returns the exit code.
 int finish_pretraining(OpenRun& run, const std::optional<Evaluation>& dev, Reporter& reporter) {
   Outcome outcome = outcome_of(run);
   outcome.dev =

@@ -13,8 +13,9 @@ namespace {
 
 constexpr std::int64_t kNumberBytes = 4;  // f32
 
-/// What backward reads of a layer besides its method's own: rows of width E (norms, projections,
-/// residuals, dropped values) and of width F. Measured with V-Mean, which keeps next to nothing.
+/// The rows of a layer that backward reads besides its method's own: of width E (norms,
+/// projections, residuals, dropped values) and of width F. Measured with V-Mean, which keeps next
+/// to nothing.
 constexpr std::int64_t kRowsOfWidth = 10, kRowsOfHidden = 3;
 
 /// Embedding and layers, which are all of a model but a few rows. They are declared, not allocated.

@@ -1,4 +1,4 @@
-// The memory that a training takes at least: known before any of it is taken.
+// The memory that a run takes at least: known before any of it is taken.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ struct MemoryEstimate {
   [[nodiscard]] std::int64_t bytes() const { return parameters + activations; }
 };
 
-/// Of a training whose longest sequence has `longest` tokens.
+/// Estimates the memory of a training run whose longest sequence has `longest` tokens.
 [[nodiscard]] MemoryEstimate estimate_memory(const RunConfig& config, std::int64_t longest);
 
 /// "memory: at least 70.1 MB (parameters with gradients and moments 3.4 MB, activations 66.7 MB);

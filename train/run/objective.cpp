@@ -38,8 +38,8 @@ std::string scores_text(const RunConfig& config, double loss, double accuracy) {
     return fmt::format("loss {:.4f}  accuracy {:.2f} %", loss, 100 * accuracy);
   }
   if (config.model.pixels) {
-    return fmt::format("masked error {:.2f} of 255 greys  masked accuracy {:.2f} %", 255 * loss,
-                       100 * accuracy);
+    return fmt::format("masked error {:.2f} of 255 intensities  masked accuracy {:.2f} %",
+                       255 * loss, 100 * accuracy);
   }
   return fmt::format("masked loss {:.4f}  perplexity {:.3f}  masked accuracy {:.2f} %", loss,
                      std::exp(loss), 100 * accuracy);

@@ -1,4 +1,4 @@
-// What a phase of a run learns, as its loop sees it: the task, or tokens that were hidden
+// The objective of a phase of a run, as its loop sees it: the task, or tokens that were hidden
 // (Objective of the model).
 #pragma once
 
@@ -18,14 +18,14 @@ namespace skytape::train {
 [[nodiscard]] data::Loader::Fill training_batches(const RunConfig& config,
                                                   const data::Dataset& train, data::Cursor start);
 
-/// What the phase predicts, a line for people; empty of the task.
+/// Returns a line for people on what the phase predicts; empty of the task.
 [[nodiscard]] std::string objective_text(const RunConfig& config);
 
 /// Loss and accuracy of a log point or an evaluation: "loss 1.2003  accuracy 45.10 %"; of hidden
-/// tokens with the perplexity, of hidden pixels in grey values.
+/// tokens with the perplexity, of hidden pixels in intensities.
 [[nodiscard]] std::string scores_text(const RunConfig& config, double loss, double accuracy);
 
-/// Adds to a metric what its phase says beside loss and accuracy: of pre-training "phase", and of
+/// Adds to a metric what its phase says besides loss and accuracy: of pre-training "phase", and of
 /// ids "perplexity".
 void add_objective(data::Json& metric, const RunConfig& config, double loss);
 

@@ -60,8 +60,8 @@ void check_ranks(const OpenRun& run) {
       [&] { refuse_idle_ranks(run.config, longest_sequence(run.splits.train), run.ranks()); });
 }
 
-/// Keeps what the run's config.json says of its data, once it says the same by the same numbers as the
-/// data there are now: where they were prepared from may be another place.
+/// Keeps what the run's config.json says of its data, once it says the same by the same numbers as
+/// the data there are now: where they were prepared from may be another place.
 void keep_provenance(OpenRun& run) {
   const fs::path file = config_file(run.options.out);
   if (!fs::exists(file)) return;
@@ -73,7 +73,8 @@ void keep_provenance(OpenRun& run) {
   if (there.is_object()) run.json["data_provenance"] = there;
 }
 
-/// Reads what an earlier process left in the folder; on rank 0. Returns whether it finished the run.
+/// Reads what an earlier process left in the folder; on rank 0. Returns whether it finished the
+/// run.
 bool check_folder(OpenRun& run, Progress& progress) {
   const TrainOptions& options = run.options;
   refuse_odd_files(options.out);
@@ -121,7 +122,7 @@ void load(OpenRun& run, Progress& progress) {
   if (going_on) load_checkpoint(run, progress);
   if (!loaded.empty()) progress.line(loaded);
   if (const fs::path file = config_file(options.out); !fs::exists(file)) {
-    // It stays where it is: it alone also says where the data lie, from any folder.
+    // It stays where it is: it alone also says where the data are, from any folder.
     Json own = run.json;
     own["data_root"] = fs::absolute(run.config.data_root).lexically_normal().string();
     run.folder->write_json(file, own);

@@ -11,11 +11,11 @@ struct TrainOptions;
 ///
 /// With pretrain_steps the run has two phases: masked-token prediction, in the folder `pretraining`
 /// inside the run's, and then the task, from the weights of the first. `stop_after` counts steps of
-/// both. Whichever phase was stopped goes on; once the second has begun, the first one's folder is
-/// not needed any more.
+/// both. Whichever phase was stopped is resumed; once the second has begun, the first one's folder
+/// is not needed any more.
 int train(const RunConfig& config, const TrainOptions& options);
 
-/// The first phase alone, as a run of its own that others start from with `init`. UsageError if
+/// The first phase alone, as a separate run that others start from with `init`. UsageError if
 /// pretrain_steps is 0.
 int pretrain(const RunConfig& config, const TrainOptions& options);
 

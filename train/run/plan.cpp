@@ -36,10 +36,10 @@ fs::path folder_of(const Request& r) {
 
 bool resumes(const Request& r) { return r.options.existing == RunFolder::Existing::resume; }
 
-/// Whether the configuration is that of an earlier process.
+/// Returns whether the configuration is that of an earlier process.
 bool goes_on(const Request& r) { return resumes(r) && fs::exists(config_file(r.options.out)); }
 
-/// The config.json of the run that --resume goes on with, {"file", "config"}; null if there is none.
+/// The config.json of the run that --resume continues, {"file", "config"}; null if there is none.
 /// A run of two phases has one in the folder of the first until the second begins.
 Json saved_run(const Request& r) {
   const fs::path& folder = r.options.out;
@@ -49,8 +49,8 @@ Json saved_run(const Request& r) {
   if (const fs::path file = config_file(folder); fs::exists(file)) {
     const Json config = read_config(folder);
     if (is_pretraining(config) == r.pretraining) return saved(file, config);
-    throw UsageError(fmt::format("{}: a {}, which {} --resume goes on with", folder.string(),
-                                 r.pretraining ? "training" : "pre-training",
+    throw UsageError(fmt::format("{}: a {}, which {} --resume continues", folder.string(),
+                                 r.pretraining ? "training run" : "pre-training",
                                  r.pretraining ? "train" : "pretrain"));
   }
   const fs::path first = config_file(folder / kPretrainingFolder);
@@ -60,13 +60,13 @@ Json saved_run(const Request& r) {
   return saved(first, config);
 }
 
-/// What the user chose, completed by what the run that goes on was started with.
+/// Returns the user's choices, completed by the settings that the resumed run was started with.
 RunConfig configure(const Request& r, const Json& saved) {
   if (saved.is_null()) {
     const bool new_run = !resumes(r) || r.seeds > 1 || r.out.empty() || r.said.contains("--task");
     if (new_run) return resolve(r.choices);
     throw UsageError(
-        fmt::format("{}: no run to go on with in {}; expected --out with the folder of "
+        fmt::format("{}: no run to continue in {}; expected --out with the folder of "
                     "one, or --task, too, where a new one is to start",
                     r.pretraining ? "pretrain" : "train", r.options.out.string()));
   }
@@ -81,9 +81,10 @@ RunConfig configure(const Request& r, const Json& saved) {
   return resumed(r.choices, r.said, config, saved.at("file").get<std::string>());
 }
 
-/// Adds what the run of --init had of an encoder's keys where it is not what this run would have, and
-/// the user says nothing. The method may have another value in its place, as in a recipe. How much is
-/// read of an example is the encoder's where each position has a trained vector, else the task's.
+/// Adds what the run of --init had of an encoder's keys where it is not what this run would have,
+/// and the user says nothing. The method may have another value in its place, as in a recipe. How
+/// much is read of an example is the encoder's where each position has a trained vector, else the
+/// task's.
 void add_encoder_settings(const Json& settings, Choices& choices) {
   if (!settings.is_object()) return;
   const std::vector<Setting> had = saved_settings({{"settings", settings}});
@@ -104,7 +105,7 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
   }
 }
 
-/// The config.json of a run that goes on has all that its encoder needs; rank 0 reads the file.
+/// The config.json of a resumed run has all that its encoder needs; rank 0 reads the file.
 void fit_encoder(Request& r) {
   const Ranks& ranks = *r.options.ranks;
   const std::string settings = ranks.ask_first([&] {
@@ -113,7 +114,7 @@ void fit_encoder(Request& r) {
   ranks.together([&] { add_encoder_settings(data::parse_json(settings), r.choices); });
 }
 
-/// Adds the steps that --budget leaves time for. A run that goes on has its own.
+/// Adds the steps that --budget leaves time for. A resumed run has its own.
 void fit_budget(Request& r) {
   const double seconds = parse_duration("--budget", r.budget);
   if (!r.options.ranks->alone()) {
@@ -136,7 +137,8 @@ void refuse_two_starts(const Request& r, const RunConfig& config) {
   if (r.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
 }
 
-/// Whether the weights of --init were pre-trained: then the embedding has a row for hidden tokens.
+/// Returns whether the weights of --init were pre-trained: then the embedding has a row for hidden
+/// tokens.
 bool starts_pretrained(const Request& r, const RunConfig& config) {
   const bool cls = config.batches.first_token >= 0;
   return has_mask_token(checkpoint_in(r.options.init), *config.task, cls ? 1 : 0);

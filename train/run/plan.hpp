@@ -1,4 +1,4 @@
-// What the user of `train` or `pretrain` asks for, made the configuration of a run.
+// Makes the request of a user of `train` or `pretrain` the configuration of a run.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct Request {
   std::set<std::string> said;  // flags behind `choices` that the user gave, as resumed() reads them
   std::filesystem::path out;   // empty: a folder below runs/
   std::int64_t seeds = 1;
-  std::string budget;  // time that the training may take, as parse_duration() reads it; empty: any
+  std::string budget;    // time that the run may take, as parse_duration() reads it; empty: any
   TrainOptions options;  // all but `out`
 };
 
 /// Completes the request on all ranks: the folder; the sizes of the encoder in --init; the steps
-/// that --budget has time for. Returns the configuration, of a run that goes on the saved one.
+/// that --budget has time for. Returns the configuration, for a resumed run the saved one.
 /// UsageError where flags contradict each other or what the folder holds.
 [[nodiscard]] RunConfig plan(Request& request);
 

@@ -47,7 +47,7 @@ std::string option_for_whole_batches(const RunConfig& config) {
                   ranks.size(), config.batches.batch, parts, parts == 1 ? "" : "es", why));
 }
 
-/// What must be the same on all ranks.
+/// Returns everything that must be the same on all ranks.
 Json facts_of(const RunConfig& config, const Splits& splits, const Json& flags) {
   Json all = to_json(config);
   all["data"] = facts(splits);

@@ -1,4 +1,4 @@
-// What the ranks of a job share of a run, and whether they mean the same run.
+// The ranks' shares of a run, and the check that all mean the same run.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,11 @@ namespace skytape::train {
 /// each host where it still is: hosts may have a folder in common or each its own.
 [[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress, const Ranks& ranks);
 
-/// How these ranks split a batch. On a CPU as one process does; on a GPU each gets an equal part.
+/// Returns how these ranks split a batch. On a CPU as one process does; on a GPU each gets an equal
+/// part.
 [[nodiscard]] MicrobatchLimits microbatch_limits(const RunConfig& config, const Ranks& ranks);
 
-/// The most microbatches that a batch of a training on sequences of up to `longest` tokens has.
+/// The most microbatches that a batch of a run on sequences of up to `longest` tokens has.
 [[nodiscard]] std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest,
                                              const Ranks& ranks);
 
@@ -25,9 +26,9 @@ namespace skytape::train {
 /// more ranks than microbatches.
 void refuse_idle_ranks(const RunConfig& config, std::int64_t longest, const Ranks& ranks);
 
-/// AgreedError naming rank, host and both values where a rank has another configuration, other data,
-/// another revision of the program or another number of threads than rank 0. `flags`: what else all
-/// must have said alike.
+/// AgreedError naming rank, host and both values where a rank has another configuration, other
+/// data, another revision of the program or another number of threads than rank 0. `flags`: what
+/// else all must have said alike.
 void agree(const RunConfig& config, const Splits& splits, const data::Json& flags,
            const Ranks& ranks);
 

@@ -122,7 +122,7 @@ void Reporter::evaluation(const Evaluation& e) {
   const RunConfig& config = run_.config;
   const RunState& state = run_.state;
   const bool partial = e.examples < run_.splits.dev.size();
-  const bool own = data::is_own_data(*config.task) && !predicts_masked(config);
+  const bool own = data::is_custom_data(*config.task) && !predicts_masked(config);
   line(fmt::format(
       "step {}  dev {}{}  ({}{} examples, {})", state.step, scores_text(config, e.loss, e.accuracy),
       own ? fmt::format(" (the largest class alone {:.2f} %)", 100 * majority_share(e.confusion))
@@ -157,7 +157,7 @@ void Reporter::stopped(int signal) {
                      ran.replayed, ran.captured, ran.direct));
   }
   line(fmt::format(
-      "stopped {} step {} of {}; {} holds the run: the same command with --resume goes on",
+      "stopped {} step {} of {}; {} holds the run: the same command with --resume continues it",
       signal != 0 ? "by a signal after" : "as asked after", run_.state.step, run_.config.steps(),
       last_file(run_.options.out).string()));
 }

@@ -1,4 +1,4 @@
-// What a run prints and what it writes into its metrics.
+// Prints a run's lines and writes its metrics.
 #pragma once
 
 #include <cstdint>
@@ -19,25 +19,26 @@ struct OpenRun;
 class Progress;
 struct TrainMetrics;
 
-/// Of several ranks all call it, and the first prints and writes.
+/// All ranks call it, and the first one prints and writes.
 class Reporter {
  public:
-  /// Of a run that is not finished.
+  /// Takes a run that is not finished.
   Reporter(const OpenRun& run, Progress& progress);
 
   void line(const std::string& text);
   /// Moves the bar.
   void progress(std::string_view what, std::int64_t done, std::int64_t total);
 
-  /// Whether loss and accuracy are logged after the present step.
+  /// Returns whether loss and accuracy are logged after the present step.
   [[nodiscard]] bool log_point() const;
-  /// Whether steps per second are reported now; the timer must then synchronise.
+  /// Returns whether steps per second are reported now; the timer must then synchronise.
   [[nodiscard]] bool needs_rate() const { return log_point() || first_rate(); }
-  /// After each step, which had so many real tokens and took so long; of a log point with its means.
+  /// After each step, which had so many real tokens and took so long; of a log point with its
+  /// means.
   void step(std::int64_t tokens, double seconds, const std::optional<TrainMetrics>& metrics);
 
   void evaluation(const Evaluation& dev);
-  /// What result.json has of a split, as a metric, too.
+  /// Writes a split's scores in result.json as a metric, too.
   void final_scores(const char* split, const Evaluation& scores);
   void stopped(int signal);
   /// The metric that says that the run stood at chance; null: it did not.

@@ -19,7 +19,7 @@
 namespace skytape::train {
 namespace {
 
-/// What both phases say of their training.
+/// Returns the metadata of the training, for either phase.
 data::Json facts_of(const RunConfig& config, const data::Json& full_config, const Outcome& o) {
   const double seconds = std::max(o.state.train_seconds, 1e-9);
   const Setting* const precision = find_setting(config.settings, "precision");
@@ -56,7 +56,7 @@ std::string in_percent(const data::Json& share) {
   return fmt::format("{:.2f} %", 100 * share.get<double>());
 }
 
-/// What a figure has to be.
+/// The kind that a figure must have.
 struct Kind {
   const char* name;
   bool (*fits)(const data::Json&);
@@ -68,7 +68,7 @@ constexpr Kind kShare = {"share in 0..1", [](const data::Json& j) {
                            return j.is_number() && j.get<double>() >= 0 && j.get<double>() <= 1;
                          }};
 
-/// What else has to be of its kind where it is there. Users edit the file by hand.
+/// The kinds of further figures, where they are there. Users edit the file by hand.
 constexpr JsonPart kParts[] = {
     {"seed", JsonKind::natural},
     {"steps", JsonKind::natural},
@@ -155,7 +155,7 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
   result["time_to_accuracy"] =
       to_json(o.state.reached, full_config.at("data").at("name").get<std::string>());
   result["trivial_floor"] = trivial_baseline(config.task->name).accuracy;
-  if (data::is_own_data(*config.task)) {  // the table of trivial results knows no own data
+  if (data::is_custom_data(*config.task)) {  // the table of trivial results knows no custom data
     const auto classes = class_scores(o.test.confusion).size();
     const std::vector<std::string> names =
         class_names(*config.task, data::member(full_config, "data_provenance"), classes);
@@ -248,7 +248,7 @@ double trivial_share(const std::string& task, const data::Json& result) {
 
 std::string baseline_warning(const RunConfig& config, const Evaluation& test) {
   TrivialBaseline baseline = trivial_baseline(config.task->name);
-  if (data::is_own_data(*config.task)) {
+  if (data::is_custom_data(*config.task)) {
     baseline = {majority_share(test.confusion), "the largest class alone"};
   }
   if (baseline.accuracy < 0 || test.accuracy > baseline.accuracy) return {};

@@ -14,7 +14,7 @@ namespace skytape::train {
 
 struct RunConfig;
 
-/// How a run ended.
+/// The outcome of a run.
 struct Outcome {
   RunState state;
   std::int64_t selected_step = 0;  // whose weights were tested
@@ -31,7 +31,8 @@ struct Outcome {
 [[nodiscard]] data::Json result_json(const RunConfig& config, const data::Json& full_config,
                                      const Outcome& outcome);
 
-/// DataError naming `file` and the part, if a part of a result.json is of another kind than it should be.
+/// DataError naming `file` and the part, if a part of a result.json is of another kind than it
+/// should be.
 void check_result(const data::Json& result, const std::string& file);
 
 /// A result.json. DataError naming the file if it is missing, broken, or lacks a figure.
@@ -39,8 +40,8 @@ void check_result(const data::Json& result, const std::string& file);
 /// The same of a pre-training.
 [[nodiscard]] data::Json read_pretraining_result(const std::filesystem::path& file);
 
-/// The result of a run folder that is finished under this configuration, of which what identity_of() says
-/// and the seed count. Nothing if there is none, or a broken one: the run goes
+/// The result of a run folder that is finished under this configuration, of which what
+/// identity_of() says and the seed count. Nothing if there is none, or a broken one: the run goes
 /// on from its checkpoint and writes it anew.
 [[nodiscard]] std::optional<data::Json> finished_result(const std::filesystem::path& folder,
                                                         const data::Json& full_config);
@@ -53,8 +54,9 @@ void print_result(const data::Json& result, const std::filesystem::path& file);
                                                  const data::Json& full_config,
                                                  const Outcome& outcome);
 
-/// The share of the task's examples that needs no attention: measured once for the benchmark's tasks, of
-/// own data what the run's result.json says. Negative: not known. `result` may be null.
+/// The share of the task's examples that needs no attention: measured once for the benchmark's
+/// tasks, of custom data what the run's result.json says. Negative: not known. `result` may be
+/// null.
 [[nodiscard]] double trivial_share(const std::string& task, const data::Json& result);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.

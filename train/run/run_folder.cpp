@@ -150,7 +150,7 @@ void refuse_existing(const fs::path& path) {
     return;
   }
   throw UsageError(
-      fmt::format("{}: holds a run already; --resume goes on with it, --force "
+      fmt::format("{}: holds a run already; --resume continues it, --force "
                   "replaces it (through make: RESUME=1, FORCE=1)",
                   path.string()));
 }

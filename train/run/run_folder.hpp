@@ -44,7 +44,7 @@ class AppendFile {
   return folder / "best.safetensors";
 }
 
-/// Inside the folder of a run of two phases: the folder of the first, a run of its own.
+/// Inside the folder of a run of two phases: the folder of the first, a separate run.
 inline constexpr const char* kPretrainingFolder = "pretraining";
 
 class RunFolder {
@@ -66,9 +66,9 @@ class RunFolder {
   /// file is written anew from the rest.
   void start_metrics(std::int64_t step);
 
-  /// One object for metrics.jsonl: "kind" (train, eval, chance, final), "step", numbers. Adds "time" and
-  /// mirrors every number to TensorBoard as "<kind or split>/<key>", behind "<phase>/" if it says
-  /// one.
+  /// One object for metrics.jsonl: "kind" (train, eval, chance, final), "step", numbers. Adds
+  /// "time" and mirrors every number to TensorBoard as "<kind or split>/<key>", behind "<phase>/"
+  /// if it says one.
   void add_metric(data::Json metric);
 
   /// Writes `json` to a file of the folder, whole or not at all.
@@ -95,7 +95,8 @@ void refuse_existing(const std::filesystem::path& path);
 
 /// Parses a file that holds a JSON object. DataError naming it if it is missing or broken.
 [[nodiscard]] data::Json read_json(const std::filesystem::path& path);
-/// The config.json of a run's folder, its parts checked. DataError if it holds none, or a broken one.
+/// The config.json of a run's folder, its parts checked. DataError if it holds none, or a broken
+/// one.
 [[nodiscard]] data::Json read_config(const std::filesystem::path& folder);
 
 }  // namespace skytape::train

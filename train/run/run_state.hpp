@@ -1,4 +1,4 @@
-// Where a run stands: what a checkpoint has beside its tensors.
+// The state of a run: the part of a checkpoint that is not tensors.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace skytape::train {
 
-/// Where a run stands, besides its tensors.
+/// The state of a run, apart from its tensors.
 struct RunState {
   std::int64_t step = 0;        // optimiser steps done
   data::Cursor cursor;          // of the training stream

@@ -54,7 +54,7 @@ Cell at_step(const Cell& value, const Json& metric) {
   return fmt::format("{} at step {}", value.words, grouped(metric.value("step", std::int64_t{0})));
 }
 
-/// What the user set: "lr=1e-3, steps=500".
+/// Returns the settings that the user chose: "lr=1e-3, steps=500".
 std::string chosen_settings(const Json& settings) {
   std::string text;
   for (const auto& [key, entry] : settings.items()) {
@@ -71,7 +71,7 @@ Cell after(const std::optional<Moment>& moment) {
   return fmt::format("{}, step {}", duration_text(moment->seconds), grouped(moment->step));
 }
 
-/// What the run reached on its task.
+/// Adds the accuracies of the run on its task.
 void add_accuracies(Table& table, const std::string& task, const Json& result,
                     const Metrics& metrics) {
   const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
@@ -89,7 +89,7 @@ void add_accuracies(Table& table, const std::string& task, const Json& result,
   row("above the papers' best result after", after(times.paper));
 }
 
-/// What a pre-training found of the hidden tokens of dev.
+/// Adds a pre-training's scores on the hidden tokens of dev.
 void add_masked(Table& table, const Metrics& metrics) {
   const auto row = [&](const char* what, Cell cell) { table.add({what, std::move(cell)}); };
   row("best masked accuracy",

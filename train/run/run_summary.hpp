@@ -1,4 +1,4 @@
-// What a run's folder says about the run, finished or not.
+// Summarises a run from its folder, finished or not.
 #pragma once
 
 #include <cstdint>

@@ -27,7 +27,7 @@ void build(SavedModel& saved, const SafetensorsFile& weights) {
   load_weights(weights, saved.file, *saved.model);
 }
 
-/// Where the run's data were, and which they were.
+/// Reads the path and the fingerprints of the run's data.
 void read_data_facts(SavedModel& saved, const data::Json& json, const std::filesystem::path& file) {
   try {
     saved.config.data_root = json.value("data_root", "datasets");
@@ -75,7 +75,7 @@ SavedModel load_file(const std::filesystem::path& file, const RunConfig& config)
   const SafetensorsFile weights = read_safetensors(file);
   saved.config = config;
   const auto facts = weights.metadata.find("skytape.config");
-  if (facts != weights.metadata.end()) {  // of own data: what their tokens are
+  if (facts != weights.metadata.end()) {  // of custom data: what their tokens are
     const data::Json json = json_object_in(facts->second, file.string());
     check_parts(json, file.string());
     saved.provenance = data::member(json, "data_provenance");

@@ -21,7 +21,7 @@ struct SavedModel {
   std::int64_t step = -1;      // at which they were saved; -1: the file does not say
   std::unique_ptr<nn::Model> model;
   data::Json provenance;  // of the data: labels, vocabulary, columns; null: nobody says
-  /// Of the splits that the run was trained beside; empty for weights that are of no run.
+  /// Fingerprints of the run's splits; empty for weights that are of no run.
   std::map<std::string, std::string, std::less<>> fingerprints;
 };
 
@@ -35,9 +35,9 @@ struct SavedModel {
 [[nodiscard]] SavedModel load_file(const std::filesystem::path& file, const RunConfig& config);
 
 /// Split `split` of the model's task in its data root. For the model of a run it must be the one
-/// that the run was trained beside. Nothing is ever generated. DataError if the data are not there,
-/// are others (both fingerprints named), have other labels or another vocabulary, or another number of
-/// classes than the model.
+/// that the run was trained on. Nothing is ever generated. DataError if the data are not there,
+/// are others (both fingerprints named), have other labels or another vocabulary, or another number
+/// of classes than the model.
 [[nodiscard]] data::Dataset open_split(const SavedModel& saved, std::string_view split);
 
 }  // namespace skytape::train

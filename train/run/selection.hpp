@@ -1,4 +1,4 @@
-// Which weights of a run are kept to be tested.
+// Selects the weights of a run that are kept to be tested.
 #pragma once
 
 namespace skytape::train {
@@ -12,7 +12,8 @@ struct RunState;
 /// `config.select_after` count only while there is no later one.
 bool select(const RunConfig& config, const Evaluation& dev, RunState& state);
 
-/// Whether so many evaluations have passed without a better one that the run ends (patience).
+/// Returns whether so many evaluations have passed without a better one that the run ends
+/// (patience).
 [[nodiscard]] bool is_stale(const RunConfig& config, const RunState& state);
 
 }  // namespace skytape::train

@@ -33,10 +33,11 @@ struct Splits {
 /// Tokens of the longest sequence of a split.
 [[nodiscard]] std::int64_t longest_sequence(const data::Dataset& split);
 
-/// What a reader of the weights without skytape must know besides them: runs/checkpoint.md lists it.
+/// Returns the metadata that a reader of the weights needs without skytape: train/run/checkpoint.md
+/// lists it.
 [[nodiscard]] data::Json model_facts(const RunConfig& config, const data::Dataset& train);
 
-/// What the splits are called, their fingerprints and sizes: {"name", "train": {…}, …}.
+/// Returns the names of the splits, their fingerprints and sizes: {"name", "train": {…}, …}.
 [[nodiscard]] data::Json facts(const Splits& splits);
 
 }  // namespace skytape::train

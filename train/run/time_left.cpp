@@ -27,7 +27,7 @@ TimeLeft::TimeLeft(const data::Dataset& train, const data::BatchOptions& batches
   std::map<std::int64_t, double> mean;  // by what sequences are cut to
   const std::int64_t read = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
   for (std::int64_t step = 0; step < steps; ++step) {
-    // What reads its padding computes all positions in every step.
+    // A method that reads its padding computes all positions in every step.
     const std::int64_t most = batches.trim ? std::min(read, data::grown_length(batches, step)) : 0;
     const auto all = static_cast<double>(batches.nominal_length * train.sequences());
     const auto [known, is_new] = mean.try_emplace(most, all);

@@ -1,4 +1,4 @@
-// How much work training is, and how long it will still take, where its sequences grow on the way.
+// Estimates the work of training, and the time that is left, for sequences that grow on the way.
 #pragma once
 
 #include <cstdint>

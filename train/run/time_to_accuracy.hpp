@@ -23,7 +23,7 @@ struct Moment {
   double accuracy = 0;      // what it showed
 };
 
-/// Part of a run's state: it goes on after a stop where it was.
+/// Part of a run's state: it resumes after a stop where it was.
 struct TimeToAccuracy {
   std::optional<Moment> trivial;  // above the task's trivial baseline
   std::optional<Moment> paper;    // above the papers' best cell of the task
@@ -33,8 +33,9 @@ struct TimeToAccuracy {
   std::string add(std::string_view task, const Moment& evaluation);
 };
 
-/// {"trivial": {"above": 0.362, "step": 250, "seconds": …, "tokens": …, "accuracy": …}, "paper": {…},
-/// "best": {…}}; null for what was not passed or is not known. Without a task nothing is "above".
+/// {"trivial": {"above": 0.362, "step": 250, "seconds": …, "tokens": …, "accuracy": …}, "paper":
+/// {…}, "best": {…}}; null for what was not passed or is not known. Without a task nothing is
+/// "above".
 [[nodiscard]] data::Json to_json(const TimeToAccuracy& times, std::string_view task = {});
 /// The inverse, of which "above" does not count; what is missing was not passed.
 [[nodiscard]] TimeToAccuracy time_to_accuracy_from(const data::Json& json);

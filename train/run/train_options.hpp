@@ -1,4 +1,5 @@
-// How a run is trained, besides its configuration: nothing here decides a number of its result.
+// The options of training besides a run's configuration: nothing here decides a number of its
+// result.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,8 @@ struct TrainOptions {
   /// embeddings must fit; the head of the task, and what a method of another name has of its own,
   /// start fresh.
   std::filesystem::path init;
-  /// Of a first phase: the folder of the whole run, which is held, and by `replace` emptied, with
-  /// its own. Empty: this phase is a run by itself.
+  /// The folder of the whole run, if this is a first phase: it is held, and by `replace` emptied,
+  /// with the phase's own. Empty: this phase is a run by itself.
   std::filesystem::path part_of;
   /// Who trains together: the folder and `init` are those of rank 0, which writes and prints.
   const Ranks* ranks = &kAlone;

@@ -1,5 +1,6 @@
 # shellcheck shell=bash disable=SC2034
-# What several scripts use: most of it gpu_bundle.sh prepares without a GPU and gpu_check.sh repeats
+# Functions that several scripts use: most of it gpu_bundle.sh prepares without a GPU and
+# gpu_check.sh repeats
 # with one.
 
 # tensors FILE: a checkpoint without its header, which names paths and times.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the build needs, what is here, and how to get the rest.
+# Finds the build's needs, lists what is installed, and tells how to get the rest.
 #   dependencies.sh --install   install what is missing where that is allowed; print make variables
 #   dependencies.sh --report    print a table (make doctor)
 # Exit code 1: the CPU build cannot work.
@@ -25,7 +25,7 @@ tests|doctest/doctest.h|doctest-dev|||
 Philox reference of the tests|Random123/philox.h|librandom123-dev|||
 fast f32 products (oneDNN)|dnnl.h|libdnnl-dev|DNNL|-ldnnl|products fall back to Eigen: about half the speed
 PNG images|png.h|libpng-dev|PNG|-lpng|no Pathfinder from PNG folders
-CSV files (libcsv)|csv.h|libcsv-dev|CSV|-lcsv|no own data from .csv
+CSV files (libcsv)|csv.h|libcsv-dev|CSV|-lcsv|no custom data from .csv
 tables of Unicode (utf8proc)|utf8proc.h|libutf8proc-dev|UTF8PROC|-lutf8proc|no WordPiece, byte-level BPE, SentencePiece
 SentencePiece|sentencepiece_trainer.h|libsentencepiece-dev|SENTENCEPIECE|-lsentencepiece_train -lsentencepiece|no --tokens sentencepiece:FILE
 archives|archive.h|libarchive-dev|ARCHIVE|-larchive|no reading of .tar.gz releases
@@ -83,7 +83,7 @@ report() {
   else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi
   if nvidia-smi -L >/dev/null 2>&1; then row "GPU" found "$(nvidia-smi -L | head -1)"
   else row "GPU" absent "everything runs on the CPU"; fi
-  for tool in "clang-format|make check" "clang-tidy|make check" "dot|the picture of the rooms: apt-get install graphviz" "gnuplot|plots: apt-get install gnuplot-nox" \
+  for tool in "clang-format|make check" "clang-tidy|make check" "dot|the picture of the folders: apt-get install graphviz" "gnuplot|plots: apt-get install gnuplot-nox" \
       "cmake|its test: apt-get install cmake" "pkg-config|its test: apt-get install pkg-config"; do
     if command -v "${tool%%|*}" >/dev/null; then row "${tool%%|*}" found ""; else row "${tool%%|*}" absent "${tool##*|}"; fi
   done

@@ -24,7 +24,8 @@ ${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= MPI=0 WITH_NCCL= CUDA_ARCH="${CUDA_ARC
 rm -rf "$OUT"
 mkdir -p "$OUT/lib"
 for program in skytape-lab skytape_tests; do strip -o "$OUT/$program" $B/$program; done
-# Of the compiler, zlib and OpenSSL: other versions than these, or none, may be there.
+# Libraries of the compiler, zlib and OpenSSL: the GPU machine may have other versions than these,
+# or none.
 ldd $B/skytape-lab $B/skytape_tests |
   sed -n 's,.*\(libgomp\|libstdc++\|libgcc_s\|libz\|libcrypto\)\.so[^ ]* => \(/[^ ]*\) .*,\2,p' | sort -u |
   while read -r library; do cp -L "$library" "$OUT/lib/"; done

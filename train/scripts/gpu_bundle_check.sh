@@ -19,7 +19,7 @@ trap leave EXIT
 mount --make-rprivate /
 mount -t tmpfs none "$root"
 mkdir -p "$root"/{bundle,proc,tmp,cuda,usr/local/cuda/lib64}
-mount --rbind /proc "$root/proc" # the loader asks it where the program lies
+mount --rbind /proc "$root/proc" # the loader asks it where the program is
 mount --bind "$bundle" "$root/bundle"
 mount -o remount,bind,ro "$root/bundle"
 

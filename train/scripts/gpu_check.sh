@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # make gpu-check: everything that only a GPU can show. Checks come in slices of under ten minutes,
-# what most hangs on first; each check has a limit of its own, and its verdict is written as soon as
+# what most hangs on first; each check has a separate limit, and its verdict is written as soon as
 # it is known.
 #   CHECKS   slices to run, in this order (default: all of SLICES below)
 #   METHODS, PRECISIONS  of the checks that take each in turn, the benchmark's too (default: all)
@@ -11,9 +11,9 @@
 #            gpu_check.tar.gz, which holds both and all logs and figures; packed every few seconds
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
 #   DATA     prepared data sets for the long training; made where they are missing (default datasets)
-#   ARENA    flags of the slice arena's grid (--seeds 3, --budget 2m, --set conv_width=0, …); it goes
-#            on with OUT/arena.tar.gz where that was carried here, and leaves it for the next time
-#   PEER     the baseline to race against (default: train/lab/baseline's), run with PYTHON; its methods PEERS
+#   ARENA    flags of the slice arena's grid (--seeds 3, --budget 2m, --set conv_width=0, …); it continues
+#            from OUT/arena.tar.gz if that was copied here, and leaves it for the next time
+#   PEER     the baseline to compare with (default: train/lab/baseline's), run with PYTHON; its methods PEERS
 #   SLICE_SECONDS, ALL_SECONDS  time of a slice (default 570) and of all; what does not fit is "not run"
 #   JOBS     checks that run side by side where none is timed: slices tests, goldens, bits
 #            and sanitizers (default: half of the cores, at most 8); those of races would be too slow
@@ -56,7 +56,7 @@ trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
 nvidia-smi dmon -d 30 >/dev/null 2>&1 & # without a program that has it open the driver starts anew
 
-# A carried program finds cuBLAS in the toolkit's folder or where the loader looks anyway; else another
+# A portable program finds cuBLAS in the toolkit's folder or where the loader looks anyway; else another
 # toolkit may have it, or a Python wheel.
 cublas=$(ldd "$PROGRAM" | sed -n 's/^[[:space:]]*\(libcublas\.so[^ ]*\) => not found.*/\1/p')
 while [ -n "$cublas" ] && read -r folder; do
@@ -228,7 +228,7 @@ slice_bits() {
   done
 }
 
-# Every kernel of the steps that have stated goals. The tables are in the logs, each method's beside
+# Every kernel of the steps that have stated goals. The tables are in the logs, each method's next to
 # the sums at the end.
 slice_kernels() {
   local kernels=("$PROGRAM" bench --kernels --device cuda --batch 32)
@@ -253,7 +253,7 @@ slice_bench() {
   done
 }
 
-# All of the peer's methods at once, which compile side by side and are timed alone.
+# All of the baseline's methods in one call: they compile in parallel and are timed alone.
 race() {
   if ! timeout 90 "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null; then
     echo "$PYTHON has no torch that sees the GPU"
@@ -380,7 +380,7 @@ slice_sanitizers() {
   begin initcheck-ops-fp32 300 sanitized_ops initcheck fp32
 }
 
-# What the functions need in the processes that `check` gives them.
+# The variables that the functions need in the processes that `check` starts.
 METHODS=$(tr , ' ' <<<"${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}" | xargs)
 export B PROGRAM PYTHON PEER PEERS SMALL PREDICTED PARITY DATA METHODS results
 # shellcheck disable=SC2046  # a list

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Kills ranks, or the whole job, in training, evaluation and checkpointing, and goes on each time; a
+# Kills ranks, or the whole job, in training, evaluation and checkpointing, and resumes each time; a
 # run that came to its end must have the bits of one that was never killed.
 #   kill_ranks.sh [KILLS]
 # The last line is "N passed, N failed". Needs mpirun, or the one that SKYTAPE_MPIRUN names.
@@ -81,7 +81,7 @@ while [ $killed -lt "$kills" ]; do
     rm -rf "$run"
   fi
 done
-check "the last run goes on" "$mpirun" -np 2 "${train[@]}" --resume --out "$run" >"$scratch/out" 2>"$scratch/err"
+check "the last run resumes" "$mpirun" -np 2 "${train[@]}" --resume --out "$run" >"$scratch/out" 2>"$scratch/err"
 both_files "the last run"
 check "nothing is left to clean" [ -z "$(find "$run" -name '*.tmp')" ]
 echo "$killed kills: ${hits[training]} in training, ${hits[evaluating]} in an evaluation," \

@@ -3,7 +3,7 @@
 
 The whole model in Python, for softmax attention; train/run/checkpoint.md says what is what. TEXT is
 a text where the run's tokens are bytes; of any other run the numbers of its tokens, apart by blanks,
-from 0 in the order of its vocabulary: "4 17 2", or a picture's grey values. Prints a line for each
+from 0 in the order of its vocabulary: "4 17 2", or a picture's intensities. Prints a line for each
 text: the label with the highest score, then all scores.
 """
 import json
@@ -116,8 +116,9 @@ try:
     tensors, facts = read(sys.argv[1])
 except (OSError, ValueError, OverflowError, MemoryError, AttributeError) as problem:
     sys.exit(f"logits.py: {sys.argv[1]}: {problem}")
-# What this model computes for each option: values it knows; ANY of what it reads, of what only training
-# feels, and of what has a tensor, which is missed below if nobody reads it. A key not here is a newer one.
+# The values of each option that this model computes: known values; ANY for options that it reads,
+# that only training uses, and that have a tensor, which is missed below if nobody reads it. A key
+# not here is a newer one.
 ANY = None
 READ = {"attention": ["softmax"], "positions": ["learned", "rotary"], "norm": ["pre"], "sequences": [1],
         "pooling": ["nominal", "mean"], "patch": [0], "pair_cosine": [False], "pyramid": [False]}

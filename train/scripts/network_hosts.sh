@@ -3,7 +3,7 @@
 # of its own, and ranks talk over real sockets. Needs root, ip and Open MPI's mpirun.
 #   network_hosts.sh HOSTS [DATA]   HOSTS: 2 to 9; DATA: folder of data sets (made where it is missing)
 # Shows that the hosts end with the bits of one process; then cuts one off in the middle, sees the job
-# stop, and goes on. The last line is "N passed, N failed".
+# stop, and resumes. The last line is "N passed, N failed".
 set -u
 source train/scripts/common.sh
 hosts=${1:-2} data=${2:-datasets}
@@ -35,7 +35,7 @@ for i in $(seq "$hosts"); do
   list+=${list:+,}sky$i:1
 done
 
-# What mpirun starts its daemons with, instead of ssh: HOST COMMAND…
+# The command by which mpirun starts its daemons, instead of ssh: HOST COMMAND…
 cat >"$scratch/agent" <<'AGENT'
 #!/bin/sh
 host=$1
@@ -80,8 +80,8 @@ ip link set "sky-to$hosts" up
 for i in $(seq "$hosts"); do ip -n "sky$i" neigh flush dev eth0; done
 for i in $(seq 50); do [ -z "$(ip netns pids "sky$hosts")" ] && break; sleep 1; done
 check "the host that was cut off has stopped too" [ -z "$(ip netns pids "sky$hosts")" ]
-check "the job goes on" job "${train[@]}" --resume --out "$scratch/cut"
-check "the job went on: the bits of one process" same one cut
+check "the job resumes" job "${train[@]}" --resume --out "$scratch/cut"
+check "the resumed job has the bits of one process" same one cut
 
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

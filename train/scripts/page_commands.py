@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """page_commands.py: runs the commands of the pages, each once and small.
 
-Every page has a folder of its own, which holds what its sentences say that a user has (texts, a
+Every page has a separate folder, which holds what its sentences say that a user has (texts, a
 table, a pre-trained encoder, prepared tasks) and nothing else; its commands run there in the page's
 order. Sizes are made small by flags of SMALL; what else a command says stays. What cannot run here
 is listed in NOT_HERE, each with its reason. The last line is "N passed, N failed".
@@ -38,7 +38,7 @@ NOT_HERE = {
     "skytape data": "named alone",
 }
 
-# What is put in the place of a flag's value, or added: by subcommand.
+# The values that replace or add flags of a command, by subcommand.
 TRAINING = {"--steps": "3", "--batch": "4", "--threads": "1"}
 LENGTHS = {"--n": "16", "--features": "4"}
 SMALL = {
@@ -161,7 +161,7 @@ def make_way(words, folder):
 
 
 def program_commands(command):
-    """What a command of a page makes the program do: lists of words."""
+    """Returns the program's commands that a page's command runs: lists of words."""
     words = named(shlex.split(command.removeprefix("$ ")))
     while "=" in words[0]:
         words.pop(0)  # of the environment: nothing here
@@ -207,7 +207,7 @@ def longer_encoder(folder):
 
 
 def prepare(where):
-    """What users have: files, and the tasks' prepared data."""
+    """Makes the files that users have, and the tasks' prepared data."""
     inputs = where / "inputs"
     sentences = [f"line {i} tells of a ship, a lamp and the river that they go down" for i in range(60)]
     (inputs / "texts").mkdir(parents=True)
@@ -242,7 +242,7 @@ def prepare(where):
 
 
 def reason_not_here(command):
-    """Why a command of a page is not run; nothing for one that is."""
+    """Returns why a command of a page is not run; nothing for one that is."""
     plain = re.sub(r"^(\w+=\S+ )*(\$ )?(build/)?", "", command)
     for start, reason in NOT_HERE.items():
         if plain == start or (reason != "named alone" and plain.startswith(start)):
@@ -258,7 +258,7 @@ def run(words, folder):
 
 
 def run_page(page, inputs, folder):
-    """How many commands of a page passed, and what the others said."""
+    """Returns how many commands of a page passed, and the errors of the others."""
     shutil.copytree(inputs, folder)
     passed, errors = 0, []
     for command in [*BEFORE.get(page, []), *commands_of(page)]:

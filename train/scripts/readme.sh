@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# readme.sh [--check]: writes the generated tables and the picture of the rooms, or checks the pages:
+# readme.sh [--check]: writes the generated tables and the picture of the folders, or checks the pages:
 #   - the tables are current (attention methods from the registry, speed and accuracy from committed runs),
 #     and the picture is, which ends with the checksum of the graph that it shows;
 #   - the C++ of README.md stands in a page of the tour, which is compiled and run;
@@ -40,7 +40,7 @@ snippet() {
 }
 
 # exists PAGE NAME: a file or folder, seen from the root or from the page; * stands for any text.
-# `_cpu.cpp` and `.cu` mean any file that ends so, and `vmean.cpp` alone lies in any folder.
+# `_cpu.cpp` and `.cu` mean any file that ends so, and `vmean.cpp` alone may be in any folder.
 exists() {
   compgen -G "$2" >/dev/null || compgen -G "$(dirname "$1")/$2" >/dev/null && return
   case $2 in */*) return 1 ;; [._]*) set -- "$1" "*$2" ;; esac
@@ -100,15 +100,15 @@ build/skytape-lab report --runs train/results/runs --markdown | sed '1,2d' >"$sc
 table attention attention/README.md "$scratch/attention"
 table runs train/results/accuracy.md "$scratch/runs"
 table speed train/results/speed.md "$scratch/speed"
-train/scripts/rooms.sh >"$scratch/rooms.dot"
-rooms=train/results/figures/rooms.svg sum="<!-- $(cksum <"$scratch/rooms.dot") -->"
-if [ "$(tail -n 1 $rooms)" != "$sum" ]; then
+train/scripts/folders.sh >"$scratch/folders.dot"
+folders=train/results/figures/folders.svg sum="<!-- $(cksum <"$scratch/folders.dot") -->"
+if [ "$(tail -n 1 $folders)" != "$sum" ]; then
   if [ "$mode" = check ]; then
-    complain "$rooms: the includes have changed; make readme draws it"
+    complain "$folders: the includes have changed; make readme draws it"
   elif command -v dot >/dev/null; then
-    { dot -Tsvg "$scratch/rooms.dot" && echo "$sum"; } >$rooms
+    { dot -Tsvg "$scratch/folders.dot" && echo "$sum"; } >$folders
   else
-    complain "$rooms: the includes have changed; to draw it: apt-get install graphviz"
+    complain "$folders: the includes have changed; to draw it: apt-get install graphviz"
   fi
 fi
 if [ "$mode" = check ]; then

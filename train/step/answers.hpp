@@ -1,7 +1,7 @@
-// What a model answers about an example: the class whose probability, averaged over draws of the
+// A model's answer about an example: the class whose probability, averaged over draws of the
 // method, is the largest.
 //
-// Letters: K draws, C classes.
+// Notation: K draws, C classes.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Answer {
   std::int64_t label = 0;                 // the most probable one; of equals the first
   std::vector<std::int64_t> of_draws;     // [K], what each draw alone would say
 
-  /// Whether every draw alone says the same.
+  /// Returns whether every draw alone says the same.
   [[nodiscard]] bool unanimous() const;
 };
 

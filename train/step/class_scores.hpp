@@ -1,6 +1,6 @@
-// How well each class is answered: precision, recall and F1 from a confusion matrix.
+// The scores of each class: precision, recall and F1 from a confusion matrix.
 //
-// Letters: C classes.
+// Notation: C classes.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@ struct ClassScore {
 [[nodiscard]] std::string scores_table(std::span<const std::int64_t> confusion,
                                        const std::vector<std::string>& names, bool matrix);
 
-/// Names of a set's classes: those of own data stand in their provenance; numbers where there are
-/// none.
+/// Names of a set's classes: those of custom data stand in their provenance; numbers where there
+/// are none.
 [[nodiscard]] std::vector<std::string> class_names(const data::TaskInfo& task,
                                                    const data::Json& provenance,
                                                    std::size_t classes);

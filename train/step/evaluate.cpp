@@ -38,7 +38,7 @@ Device device_of(const nn::Model& model) {
   return model.parameters().parameters().front().value.device();
 }
 
-/// What batches add to an evaluation.
+/// The sums that batches add to an evaluation.
 struct Tally {
   double loss = 0, correct = 0, count = 0;  // count: of examples, or of hidden tokens
   double unanimous = 0;
@@ -130,8 +130,8 @@ Tally tally(const Computed& batch, bool masked, std::int64_t draws,
   return all;
 }
 
-/// Adds all ranks' batches to `sum`, in the order of the batches, whoever computed them. `mine`: the
-/// numbers of this rank's, one batch behind the other.
+/// Adds all ranks' batches to `sum`, in the order of the batches, whoever computed them. `mine`:
+/// the numbers of this rank's, one batch behind the other.
 Tally sum_over_ranks(const std::vector<double>& mine, Tally sum, const Ranks& ranks) {
   const std::vector<std::vector<double>> all = ranks.gather(mine);
   const std::size_t numbers = sum.numbers().size();

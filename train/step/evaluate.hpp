@@ -26,7 +26,7 @@ struct Evaluation {
   double seconds = 0;
   double waited_seconds = 0;  // for the loader
   bool interrupted = false;   // `stop` said so: the numbers are of the examples so far
-  // Of classes alone:
+  // The following are empty unless the model predicts classes.
   std::vector<double> accuracies;       // [K], of each draw alone
   double unanimous = 0;                 // share of examples of which all draws say the same
   std::vector<std::int64_t> confusion;  // [C, C]: examples by label and answer (class_scores.hpp)
@@ -38,7 +38,7 @@ struct EvaluateOptions {
   std::uint64_t seed = 42;          // of the methods' draws
   std::int64_t draws = 1;           // K, that an answer is the mean of
   std::int64_t positions = 0;       // of a microbatch, see MicrobatchLimits; 0: whole batches
-  /// What is hidden, for a model that predicts it: the same in every pass.
+  /// The tokens to hide, for a model that predicts them: the same in every pass.
   std::optional<data::MaskingOptions> masking;
   /// Asked after each batch, by all ranks at once after each one's; true ends the pass early.
   std::function<bool()> stop;
@@ -47,9 +47,9 @@ struct EvaluateOptions {
 };
 
 /// Evaluates one model again and again. What it says about an example is a function of the model
-/// and the example: nn::answer_context(). Ranks take the batches of a pass in turn, and all know the
-/// result, which has the same bits on any number of them. On a GPU the pass over a batch is captured
-/// in a CUDA graph for each layout and replayed, also in later calls.
+/// and the example: nn::answer_context(). Ranks take the batches of a pass in turn, and all know
+/// the result, which has the same bits on any number of them. On a GPU the pass over a batch is
+/// captured in a CUDA graph for each layout and replayed, also in later calls.
 class Evaluator {
  public:
   explicit Evaluator(const nn::Model& model, bool graphs = true, const Ranks& ranks = kAlone);
@@ -79,7 +79,7 @@ class Evaluator {
   bool masked_;     // hidden tokens are predicted, not classes
   Tensor results_;  // of a batch: scores f32[K, B, C], sorted by length, or the loss and the
                     // correct answers of hidden tokens, f32[2]
-  Tensor buffer_;   // where results_ lies
+  Tensor buffer_;   // the memory of results_
   std::int64_t buffers_ = 0;  // how many there were: addresses are part of the layout
 };
 

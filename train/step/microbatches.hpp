@@ -9,7 +9,7 @@
 
 namespace skytape::train {
 
-/// What bounds a microbatch. The defaults compute a batch at once.
+/// The limits of a microbatch. By default a batch is one microbatch.
 struct MicrobatchLimits {
   std::int64_t accumulate = 1;  // at least so many of equal size, but for the last
   std::int64_t positions = 0;   // most padded positions in one, if it has two examples; 0: any

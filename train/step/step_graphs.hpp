@@ -13,10 +13,10 @@
 
 namespace skytape::train {
 
-/// How steps, or their microbatches, were run so far.
+/// The numbers of steps, or of their microbatches, by the way in which they were run so far.
 struct StepCounts {
   std::int64_t direct = 0;    // op by op
-  std::int64_t captured = 0;  // graphs made; each is replayed at once
+  std::int64_t captured = 0;  // graphs made; each is replayed immediately
   std::int64_t replayed = 0;
 };
 
@@ -31,7 +31,7 @@ class StepGraphs {
   /// Off, or on a CPU: every step runs directly.
   StepGraphs(Device device, bool on, std::size_t most = kMost);
 
-  /// Submits `work`, which two calls with an equal layout may tell apart by what lies in device
+  /// Submits `work`, which two calls with an equal layout may tell apart by the contents of device
   /// memory only. The first time it runs directly, which warms up libraries and memory; the second
   /// time it is captured; from then on its graph is replayed.
   void run(const Layout& layout, const std::function<void()>& work);

@@ -21,8 +21,8 @@ constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector
 
 std::int64_t align(std::int64_t bytes) { return ceil_div(bytes, kAlignment) * kAlignment; }
 
-/// Where the arrays of a microbatch begin, bytes from its own start; each entry has four. `width`
-/// positions, of which `rate` have targets.
+/// The offsets of the arrays of a microbatch, in bytes from its own start; each entry has four.
+/// `width` positions, of which `rate` have targets.
 struct Places {
   std::array<std::int64_t, nn::kMaxSequences> ids{}, mask{};                               // [B, N]
   std::int64_t labels = 0;                                                                 // [B]

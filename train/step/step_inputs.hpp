@@ -1,5 +1,5 @@
-// What a step reads from the host: the batch, the step's number, the optimiser's numbers. All of it
-// lies one behind the other and reaches the device in one copy, before the step's work is
+// The inputs of a step from the host: the batch, the step's number, the optimiser's numbers. They
+// are consecutive in memory and reach the device in one copy, before the step's work is
 // submitted, so that the work itself is the same for every batch of one layout.
 #pragma once
 
@@ -23,7 +23,7 @@ struct DeviceBatch {
   std::array<Tensor, nn::kMaxSequences> fewest_tokens;  // i32[1]: of the full batch, unmasked
 };
 
-/// Numbers of a step beside its batch.
+/// Numbers of a step, apart from its batch.
 struct StepNumbers {
   std::int64_t step = 0;          // that random draws are made from
   std::array<double, 4> hyper{};  // AdamW::next_hyper

@@ -14,7 +14,7 @@ namespace skytape::train {
 
 class StepSum {
  public:
-  /// Of `gradients` numbers, and of loss and correct share behind them.
+  /// Makes a sum of `gradients` numbers, and of loss and correct share behind them.
   StepSum(const Ranks& ranks, std::int64_t gradients, Device device);
 
   /// Begins a step of so many microbatches on all ranks together.
@@ -22,8 +22,8 @@ class StepSum {
   /// Adds what the index-th microbatch of this rank gives: f32[gradients], and two single numbers.
   void add(std::size_t index, const Tensor& gradients, const Tensor& loss, const Tensor& correct);
   /// Adds up what the ranks have: submitted, where GPUs do that among themselves, else through the
-  /// hosts, waiting for the device. No part of a captured step: NCCL demands that all ranks capture an
-  /// exchange or none does, and each rank's batches have layouts of their own.
+  /// hosts, waiting for the device. No part of a captured step: NCCL demands that all ranks capture
+  /// an exchange or none does, and each rank's batches have separate layouts.
   void exchange();
 
   [[nodiscard]] Tensor gradients() const { return total_.slice(0, count_); }  // f32[gradients]
@@ -38,8 +38,8 @@ class StepSum {
   Device device_;
   std::int64_t count_, width_;     // gradients; numbers of a row, filled up to a share of each rank
   std::int64_t microbatches_ = 0;  // of this step
-  // f32[microbatches of this rank, width] where the order of all counts, else f32[1, width]: the sum
-  // of this rank's.
+  // f32[microbatches of this rank, width] where the order of all counts, else f32[1, width]: the
+  // sum of this rank's.
   Tensor rows_;
   Tensor total_;  // f32[width]
   std::unique_ptr<DeviceSum> device_sum_;

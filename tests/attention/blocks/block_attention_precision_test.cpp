@@ -118,8 +118,8 @@ Sample rounds() {
   return std::move(s).drawn();
 }
 
-/// Heads with own orders and places, of 80 nominal tokens: the second sees nothing but the keys that
-/// everybody sees.
+/// Heads with own orders and places, of 80 nominal tokens: the second sees nothing but the keys
+/// that everybody sees.
 Sample views() {
   const std::vector<std::int32_t> all = {0, 1, 2, 3};
   Sample s("views", 70, 8, 20, {all, all, all, all});
@@ -138,8 +138,8 @@ Sample views() {
   return std::move(s).drawn();
 }
 
-/// Groups of 50, of 200 nominal tokens; everybody sees the last 30 of each, which stand first (Sparse
-/// Transformer). So some tiles are seen whole, some in part and some not at all.
+/// Groups of 50, of 200 nominal tokens; everybody sees the last 30 of each, which stand first
+/// (Sparse Transformer). So some tiles are seen whole, some in part and some not at all.
 Sample summaries() {
   const std::vector<std::int32_t> all = {0, 1, 2, 3};
   Sample s("summaries", 190, 32, 64, {all, all, all, all});
@@ -161,7 +161,7 @@ Sample summaries() {
   return std::move(s).drawn();
 }
 
-/// Each head has lists of its own, with repetition and with less than there is room for (BigBird).
+/// Each head has its own lists, with repetition and with less than there is room for (BigBird).
 Sample own_lists() {
   Sample s("own lists", 150, 32, 64, {{0, 1}, {1, 2}, {0, 2}});
   s.pattern.entries = integers({0, 1, 1, 2, 0, 2, /**/ 2, -1, 0, 0, 1, -1}, {2, 6});

@@ -40,7 +40,7 @@ Case cut_blocks(DType dtype = DType::f64, Device device = Device::cpu) {
   return c;
 }
 
-/// How often query i of a head counts key j: [N, N].
+/// Returns how often query i of a head counts key j: [N, N].
 std::vector<double> counts(const BlockPattern& p, std::int64_t n) {
   std::vector<double> times(static_cast<std::size_t>(n * n));
   const std::vector<double> entries = p.entries.to_vector(), row = p.row.to_vector();

@@ -14,7 +14,7 @@ namespace {
 using attention::HeadView;
 using attention::HeadViews;
 
-/// Whether a view sees what a formula says, for all pairs of n tokens.
+/// Returns whether a view sees exactly the pairs that a formula says, of all pairs of n tokens.
 bool sees_exactly(const HeadView& view, std::int64_t n,
                   const std::function<bool(std::int64_t, std::int64_t)>& formula) {
   for (std::int64_t i = 0; i < n; ++i) {

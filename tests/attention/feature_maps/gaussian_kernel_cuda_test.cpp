@@ -1,5 +1,5 @@
-// Kernel products fused on the GPU: against f64, against the form with C as one array, and what they
-// move.
+// Kernel products fused on the GPU: against f64, against the form with C as one array, and what
+// they move.
 #include <cmath>
 #include <functional>
 #include <vector>
@@ -159,7 +159,7 @@ TEST_CASE("a fused row's Gaussian kernel with itself is one in tf32, and its gra
 #ifdef SKYTAPE_CUDA
 namespace {
 
-/// What a GPU would run, by name.
+/// Returns the kernels that a GPU would run, by name.
 std::vector<GpuKernel> kernels_of(const Sizes& s, DType dtype, Precision precision,
                                   const std::function<void(const Operands&)>& f) {
   const GpuCount count;

@@ -1,5 +1,5 @@
-// The iterative inverse on a GPU, one block or two a matrix: as exact as the chain of library products,
-// but for what bf16's planes leave out.
+// The iterative inverse on a GPU, one block or two a matrix: as exact as the chain of library
+// products, but for what bf16's planes leave out.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -115,8 +115,8 @@ struct Results {
   Tensor z, dm, dstart;  // [G, L, L]
 };
 
-/// All steps and their gradients: a chain of products, or as the device does it, with so many blocks a
-/// matrix at most.
+/// All steps and their gradients: a chain of products, or as the device does it, with so many
+/// blocks a matrix at most.
 Results run(const Problem& p, std::int64_t steps, DType dtype, Device device, bool chain,
             [[maybe_unused]] int most_blocks = attention::kMostInverseBlocks) {
   const auto moved = [&](const Tensor& x) { return x.to(dtype).to(device); };
@@ -301,7 +301,7 @@ TEST_CASE("at bf16 an inverse of six steps and its gradient are within 1e-4 of t
   }
 }
 
-TEST_CASE("each precision has an inverse of its own, but bf16 tf32's where blocks have no room") {
+TEST_CASE("each precision has a separate inverse, but bf16 tf32's where blocks have no room") {
   if (!cuda_or_skip()) return;
   const auto at = [&](Precision precision, const Problem& p) {
     const PrecisionScope scope(Device::cuda, precision);

@@ -123,8 +123,8 @@ TEST_CASE(
   }
 }
 
-// Tensor cores cut off what their sums do not hold, where simulated ones round: of two landmarks an H100
-// loses 2.03e-4, the simulated GPU less than 2e-4.
+// Tensor cores cut off what their sums do not hold, where simulated ones round: of two landmarks an
+// H100 loses 2.03e-4, the simulated GPU less than 2e-4.
 TEST_CASE("the middle on a GPU is within 2.5e-4 of f64, its gradients within 1e-3") {
   if (!cuda_or_skip()) return;
 #ifdef SKYTAPE_CUDA_SIMULATED

@@ -1,5 +1,5 @@
 // The Nystrom forms come closer to the kernel they approximate as landmarks are added. Random
-// features and sampled columns have the same test beside their methods (performer_test.cpp,
+// features and sampled columns have the same test next to their methods (performer_test.cpp,
 // skeinformer_test.cpp, linformer_jlt_test.cpp).
 #include <cmath>
 

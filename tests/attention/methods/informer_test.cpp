@@ -35,8 +35,8 @@ TEST_CASE("the measure is the largest sampled product less the sum over the leng
   struct Case {
     std::int64_t n, width, samples;
   };
-  // Widths around whole vectors and the papers' own; one group of keys, whole groups and a rest; more
-  // keys than fit into a GPU's shared memory.
+  // Widths around whole vectors and the papers' own; one group of keys, whole groups and a rest;
+  // more keys than fit into a GPU's shared memory.
   std::vector<Case> cases = {{600, 40, 70}, {1100, 32, 70}};
   for (const std::int64_t width : {5, 16, 32, 37}) {
     for (const std::int64_t samples : {4, 32, 37}) cases.push_back({41, width, samples});

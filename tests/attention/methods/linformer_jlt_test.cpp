@@ -34,7 +34,7 @@ TEST_CASE("the sketch of the values is unbiased, and its error falls with its co
   };
   const double few = square_error("16"), many = square_error("256");
   INFO("mean square error ", few, " with 16 columns, ", many, " with 256");
-  CHECK(few / many > 11);  // 16 in the mean: nothing remains beside the variance
+  CHECK(few / many > 11);  // 16 in the mean: nothing remains but the variance
   CHECK(few / many < 23);
 }
 

@@ -118,7 +118,8 @@ TEST_CASE("centroids get the sums of the unit tokens that are nearest to them") 
 }
 
 TEST_CASE("who owns a token finds all of its slots, in their order") {
-  // Longer than what a warp, or one block of nearest_sums, takes alone; wider than a warp's columns.
+  // Longer than what a warp, or one block of nearest_sums, takes alone; wider than a warp's
+  // columns.
   const Tensor x = random_tensor({2, 2, 1100, 36}), centroids = random_tensor({2, 9, 36});
   Tensor mask = Tensor::full({2, 1100}, 1, DType::f64, Device::cpu);
   for (std::int64_t i = 900; i < 1100; ++i) mask.data<double>()[i] = 0;

@@ -41,14 +41,14 @@ class Weights {
   [[nodiscard]] double operator()(std::int64_t h, std::int64_t i, std::int64_t j) const {
     return weights_[static_cast<std::size_t>((h * n_ + i) * n_ + j)];
   }
-  /// Whether any head joins i to j.
+  /// Returns whether any head joins i to j.
   [[nodiscard]] bool joined(std::int64_t i, std::int64_t j) const {
     for (std::int64_t h = 0; h < heads_; ++h) {
       if ((*this)(h, i, j) > 0) return true;
     }
     return false;
   }
-  /// Whether head h joins exactly the pairs of a formula, from query `first` on.
+  /// Returns whether head h joins exactly the pairs of a formula, from query `first` on.
   [[nodiscard]] bool is(std::int64_t h,
                         const std::function<bool(std::int64_t, std::int64_t)>& formula,
                         std::int64_t first = 0) const {
@@ -65,7 +65,8 @@ class Weights {
   std::vector<double> weights_;
 };
 
-/// Whether every token is reached from every other through the first layer, then the second.
+/// Returns whether every token is reached from every other through the first layer, then the
+/// second.
 bool two_steps_join_all(const Weights& first, const Weights& second, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) {
     for (std::int64_t j = 0; j < n; ++j) {

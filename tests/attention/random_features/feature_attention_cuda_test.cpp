@@ -118,7 +118,8 @@ TEST_CASE("performer's passes find each row's largest product and the first that
     const std::int64_t features = std::stoll(options.at("features"));
     const Tensor w =
         random_tensor({features, s.width}, DType::f32, Device::cpu, 4, -0.8, 0.8);  // [R, D]
-    // tf32 rounds 13 bits of f32 away: of D products of two numbers below 0.8 at most so much is lost.
+    // tf32 rounds 13 bits of f32 away: of D products of two numbers below 0.8 at most so much is
+    // lost.
     for (const auto& [precision, most] :
          {std::pair(Precision::tf32, 1e-5 + 0.64 * static_cast<double>(s.width) / 1024),
           std::pair(Precision::bf16, 1e-5)}) {
@@ -177,8 +178,8 @@ TEST_CASE("performer's passes read and write rows once, and launch ten kernels")
   std::int64_t bytes = 0;
   for (const GpuKernel& kernel : count.kernels()) bytes += kernel.work.bytes;
   // q twice, k three times, v, out and dout twice, and three gradients: 13 of [B, H, N, D], and one
-  // that counts whole though c's gradient goes to a row of each head. The rest has a number a row, or
-  // is T and dT, whose chunks' parts are written and read.
+  // that counts whole though c's gradient goes to a row of each head. The rest has a number a row,
+  // or is T and dT, whose chunks' parts are written and read.
   const std::int64_t rows = 4 * kBatch * kHeads * kRows * kWidth;
   const std::int64_t chunks = 4 * kBatch * kHeads * (kRows / 512) * kFeatures * (kWidth + 1);
   CHECK(bytes <= 14 * rows + rows / 2 + 7 * chunks);

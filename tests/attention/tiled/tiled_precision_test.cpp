@@ -357,7 +357,8 @@ TEST_CASE("queries get the gradients of all ranges of keys, of which a block has
     Score score;
     std::int64_t batch, n, m, d;
   };
-  // Of 64 keys a tile in f64: a tile a range; two, and one in the last; three in a single range; none.
+  // In f64 a tile has 64 keys: a tile a range; two, and one in the last; three in a single range;
+  // none.
   for (const Row& r : {Row{Score::softmax, 1, 70, 300, 20}, Row{Score::gaussian, 1, 70, 300, 20},
                        Row{Score::softmax, 1, 5, 2112, 8}, Row{Score::gaussian, 128, 3, 130, 8},
                        Row{Score::softmax, 1, 5, 0, 8}}) {

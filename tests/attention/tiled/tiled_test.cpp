@@ -97,7 +97,7 @@ TEST_CASE("tiled attention equals the composition for any numbers of queries and
   }
 }
 
-TEST_CASE("the log-sum-exp is an output with a gradient of its own, with and without values") {
+TEST_CASE("the log-sum-exp is an output with a separate gradient, with and without values") {
   const TiledProblem p = make(2, 37, 300, 6);
   const TiledOptions options = with(Score::softmax, 0.4);
   Tape tape;

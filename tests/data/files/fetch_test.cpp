@@ -29,7 +29,7 @@ std::string some_bytes(size_t size) {
   return bytes;
 }
 
-/// A download into a folder of its own.
+/// A download into a separate folder.
 struct Target {
   Folder folder;
   fs::path file = folder.path() / "downloads/set.tar.gz";

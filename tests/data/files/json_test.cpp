@@ -90,7 +90,7 @@ TEST_CASE("broken JSON text is refused without the parser's own marks") {
   const std::string deep(1'000'000, '[');
   CHECK(problem([&] { (void)parse_json(deep); }).starts_with("nested deeper than"));
   CHECK(problem([] { (void)parse_json(R"({"a": 1, "b": {"a": 2}, "a": 3})"); }) ==
-        "key 'a' stands twice in an object");
+        "key 'a' appears twice in an object");
   const std::string levels = std::string(100, '[') + std::string(100, ']');
   CHECK(json_text(parse_json(levels)) == levels);
 }

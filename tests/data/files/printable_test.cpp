@@ -1,4 +1,5 @@
-// Texts from outside, shown: whole characters, a width in terminal columns, both ends of what is cut.
+// Texts from outside, shown: whole characters, a width in terminal columns, both ends of what is
+// cut.
 #include "data/files/printable.hpp"
 
 #include "tensor/core/error.hpp"

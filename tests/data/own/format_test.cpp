@@ -1,4 +1,4 @@
-// Which format a file of own examples has, by name and by its first line.
+// The format of a file of custom data is found by its name and by its first line.
 #include "data/own/format.hpp"
 
 #include <algorithm>

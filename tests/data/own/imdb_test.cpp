@@ -1,4 +1,4 @@
-// IMDb's reviews as own data: which review becomes what, and what is said about wrong layouts.
+// IMDb's reviews as custom data: which review becomes what, and what is said about wrong layouts.
 #include "data/own/imdb.hpp"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void leave_out(Files& files, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("IMDb: folders, and an archive of any order, make the same set of own data") {
+TEST_CASE("IMDb: folders, and an archive of any order, make the same set of custom data") {
   const Imdb imdb;
   const fs::path tree = imdb.tree("tree", 60);
   Files files = review_files(60);
@@ -172,7 +172,7 @@ TEST_CASE("IMDb: what lacks, breaks or repeats reviews is refused with its place
   CHECK(added("h", "aclImdb/train/pos/700_8.txt", "").empty());
   CHECK(contains(imdb.warnings, "train/pos/700_8.txt: empty review, skipped"));
   CHECK(added("i", "aclImdb/test/neg/._3_2.txt", "x").empty());
-  CHECK(contains(imdb.warnings, "1 files beside the reviews are left out"));
+  CHECK(contains(imdb.warnings, "1 files next to the reviews are left out"));
   CHECK(contains(imdb.warnings, "test/neg/._3_2.txt"));
   PrepareOptions options;
   options.header = true;
@@ -195,7 +195,7 @@ TEST_CASE("IMDb: archives that are cut or hold something else are refused by nam
             {{"own/train.tsv", "a\tb\n"}, {"own/dev.tsv", ""}});
   CHECK(
       contains(imdb.prepare(imdb.folder.path() / "other.tar.gz"),
-               "other.tar.gz: none of 2 files in it (own/train.tsv, …) is a review of IMDb; own "
+               "other.tar.gz: none of 2 files in it (own/train.tsv, …) is a review of IMDb; custom "
                "data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
                "unpack the archive"));
   write_tar(imdb.folder.path() / "rows.tar", {{"rows.csv", "label,text\na,b\n"}});
@@ -233,7 +233,7 @@ TEST_CASE("IMDb: what is no UTF-8 is refused with its place where tokens are pie
   CHECK(imdb.prepare(odd).empty());  // bytes are what they are
 }
 
-TEST_CASE("the real reviews as own data: 23,750 to train on, 1,250 for dev, 25,000 to test") {
+TEST_CASE("the real reviews as custom data: 23,750 to train on, 1,250 for dev, 25,000 to test") {
   const auto real = real_data_or_skip("imdb");
   if (!real) return;
   const Imdb imdb;

@@ -94,7 +94,7 @@ TEST_CASE("a quote that never closes is told behind the broken rows before it") 
   CHECK(contains(broken[0], "own: row 2: empty label"));
   CHECK(contains(broken[1],
                  "own: row 4: its last quote never closes, and the rest of the file "
-                 "stands in it, 2 lines"));
+                 "is inside it, 2 lines"));
 }
 
 TEST_CASE("a first row of usual names finds the columns, in every format") {
@@ -113,7 +113,7 @@ TEST_CASE("a first row of usual names finds the columns, in every format") {
   CHECK(read("label\tsentence1\tsentence2\n1\ta\tb\tc\n", {}).rows ==
         std::vector<Fields>{{"1", "a", "b\tc"}});
   CHECK(contains(read("text\tlabel\na\tb\t1\n", {}).error, "own:2: 3 fields, expected 2"));
-  // Where only one of both has a usual name, and where neither has, the row is an example.
+  // If only one of both has a usual name, or neither has, the row is an example.
   CHECK(read("label\tclip\nneg\tx\n", {}).rows.size() == 2);
   CHECK(read("stars\tclip\nneg\tx\n", {}).rows.size() == 2);
 }

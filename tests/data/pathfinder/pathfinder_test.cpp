@@ -12,7 +12,7 @@ using namespace skytape::data;
 
 namespace {
 
-/// Grey values in 32 bins of 8, and rows of the image.
+/// Intensities in 32 bins of 8, and rows of the image.
 constexpr int kBins = 32;
 
 /// Figures of images of the official generator (drewlinsley/pathfinder, first commit, with the

@@ -167,7 +167,7 @@ TEST_CASE("no test review of IMDb's enters a corpus") {
   CHECK_FALSE(contains(all, "http"));
 }
 
-TEST_CASE("a corpus of pieces: learnt from train, the end of a text a piece of its own") {
+TEST_CASE("a corpus of pieces: learnt from train, the end of a text a separate piece") {
   if (!has_sentencepiece() || !knows_unicode()) {
     MESSAGE("skipped: built without SentencePiece or utf8proc");
     return;

@@ -1,4 +1,4 @@
-// Own data in the layouts of GLUE's tasks.
+// Custom data in the layouts of GLUE's tasks.
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -99,7 +99,7 @@ TEST_CASE("GLUE's layouts: single sentences and pairs, dev as test, a part of tr
     const std::vector<std::string> tested = own.texts("test");
     REQUIRE(tested.size() == 10);
     for (int i = 0; i < 10; ++i) CHECK(tested[static_cast<std::size_t>(i)] == layout.text(40 + i));
-    // Of train every example is in one of the two splits.
+    // Every example of train is in one of the two splits.
     std::vector<std::string> all = own.texts("train"), wanted;
     const std::vector<std::string> dev = own.texts("dev");
     all.insert(all.end(), dev.begin(), dev.end());

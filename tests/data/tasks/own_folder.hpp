@@ -1,4 +1,4 @@
-// A folder of own data in the making, and what preparing it says.
+// A folder of custom data in the making, and what preparing it says.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace skytape::data::synthetic {
 
-/// What preparing a file or folder says: its warnings, or the error.
+/// The messages of preparing a file or folder: its warnings, or the error.
 struct Said {
   std::string error, warnings;
 };

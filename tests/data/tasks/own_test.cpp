@@ -1,4 +1,4 @@
-// Own data: what files of labels and texts become, and what is said about odd ones.
+// Custom data: what files of labels and texts become, and what is said about odd ones.
 #include <filesystem>
 #include <string>
 #include <utility>

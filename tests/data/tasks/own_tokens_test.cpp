@@ -1,4 +1,4 @@
-// Own data: the tokens that texts are cut into, and the vocabulary that the set keeps.
+// Custom data: the tokens that texts are cut into, and the vocabulary that the set keeps.
 #include <algorithm>
 #include <filesystem>
 #include <string>

@@ -135,7 +135,7 @@ TEST_CASE("an export is whole or not there, and replaces nothing") {
   CHECK(contains(error_of<UsageError>([&] { export_official(task, root, files); }),
                  "curv_contour_length_14: is there already"));
   CHECK(read_file(set / "metadata/0.npy") == metadata);
-  // What a killed export leaves is not taken for a set.
+  // The files that a killed export leaves are not taken for a set.
   std::filesystem::rename(set, files / "pathfinder32/.curv_contour_length_14.77.tmp");
   CHECK(contains(preparing(task, files, folder.path() / "again"), "no pathfinder32/"));
   if (test::program_or_skip()) {

@@ -1,4 +1,4 @@
-// What files beside a vocabulary add to it, and tokenizer.json, which has everything in one.
+// Files next to a vocabulary add tokens to it; tokenizer.json has everything in one.
 #include <utility>
 
 #include "data/files/json.hpp"
@@ -57,7 +57,7 @@ Json wordpiece_json(const std::string& vocabulary) {
 
 }  // namespace
 
-TEST_CASE("tokens that files beside a vocab.txt add are not split") {
+TEST_CASE("tokens that files next to a vocab.txt add are not split") {
   if (!unicode_or_skip()) return;
   const Folder folder;
   const auto file = folder.write("vocab.txt", kWords);
@@ -171,7 +171,7 @@ TEST_CASE("an added token of a tokenizer.json is no piece of words, but for the 
   CHECK(numbers(*wordpiece, "##e the1") == Numbers{12, 6, 11});
 }
 
-TEST_CASE("a tokenizer.json decides where the files that it stands for lie beside it") {
+TEST_CASE("a tokenizer.json decides where the files that it replaces are next to it") {
   if (!unicode_or_skip()) return;
   const Folder folder;
   const std::string words =
@@ -195,13 +195,13 @@ TEST_CASE("a tokenizer.json decides where the files that it stands for lie besid
   const auto error = [&](const char* key, const Json& value, const std::string& config) {
     return error_of<DataError>([&] { (void)numbers_with(key, value, config); });
   };
-  CHECK(
-      contains(error("lowercase", false, R"({"do_lower_case": true})"),
-               "do_lower_case is true, but normalizer.lowercase of the tokenizer.json beside it is "
-               "false"));
+  CHECK(contains(
+      error("lowercase", false, R"({"do_lower_case": true})"),
+      "do_lower_case is true, but normalizer.lowercase of the tokenizer.json next to it is "
+      "false"));
   CHECK(contains(error("strip_accents", true, R"({"strip_accents": false})"), "strip_accents is"));
   CHECK(contains(error("handle_chinese_chars", false, R"({"tokenize_chinese_chars": true})"),
-                 "handle_chinese_chars of the tokenizer.json beside it is false"));
+                 "handle_chinese_chars of the tokenizer.json next to it is false"));
   CHECK(contains(error("type", "NFKC", "{}"), "normalizer: expected BertNormalizer"));
   // Another model's words.
   folder.write("vocab.txt", words.substr(0, words.find("Hallo")) + "Hello\n");
@@ -211,7 +211,7 @@ TEST_CASE("a tokenizer.json decides where the files that it stands for lie besid
   CHECK(contains(error("lowercase", true, "{}"), "number 11 is 'more', but nothing in "));
 }
 
-TEST_CASE("a tokenizer.json beside vocab.json and merges.txt decides, or differs and is refused") {
+TEST_CASE("a tokenizer.json next to vocab.json and merges.txt decides, or differs and is refused") {
   if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path bpe = kVectors / "bpe";

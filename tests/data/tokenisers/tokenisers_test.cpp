@@ -27,7 +27,7 @@ using Numbers = std::vector<std::int32_t>;
 const fs::path kVectors = "tests/goldens/tokenisers";  // from the repository's root
 constexpr const char* kFewEntries = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
 
-/// Whether this build has what the case needs; says that it is skipped otherwise.
+/// Returns whether this build has what the case needs; says that it is skipped otherwise.
 bool here_or_skip(bool has, const char* library) {
   if (!has) MESSAGE("skipped: built without ", library);
   return has;
@@ -135,7 +135,7 @@ TEST_CASE("byte-level BPE gives Hugging Face's numbers on hostile texts, and its
   check_vectors(vectors, "space_in_front", *read_byte_level_bpe(folder.path()));
 }
 
-TEST_CASE("a tokenizer_config.json beside a vocabulary says what is kept of a text") {
+TEST_CASE("a tokenizer_config.json next to a vocabulary says what is kept of a text") {
   if (!here_or_skip(knows_unicode(), "utf8proc")) return;
   const Folder folder;
   const auto file =
@@ -271,7 +271,7 @@ TEST_CASE("SentencePiece: models are learnt, the same for the same texts, and re
   CHECK(learn_sentencepiece({"unigram", 40}, texts) != learn_sentencepiece({"bpe", 40}, texts));
 }
 
-TEST_CASE("SentencePiece: broken models, and trainings that cannot be, are refused") {
+TEST_CASE("SentencePiece: broken models, and models that cannot be learnt, are refused") {
   const auto refused = [](const char* text) {
     return error_of<UsageError>([&] { (void)parse_sentencepiece_training(text); });
   };
@@ -288,7 +288,7 @@ TEST_CASE("SentencePiece: broken models, and trainings that cannot be, are refus
   const auto learn = [](const char* kind, const std::vector<std::string>& texts) {
     return error_of<DataError>([&] { (void)learn_sentencepiece({kind, 16}, texts); });
   };
-  // Of some of these the library itself would end the program.
+  // The library itself would end the program on some of these.
   for (const char* kind : {"unigram", "bpe"}) {
     CAPTURE(kind);
     for (const std::vector<std::string>& texts :

@@ -1,6 +1,6 @@
 // An optimiser of your own on parameters of your own: gradient descent with momentum fits a small
-// network to sin x, beside nn::AdamW from the same start. And a derivative that gives a gradient of
-// the wrong shape, caught.
+// network to sin x, as nn::AdamW does from the same start. And a derivative that gives a gradient
+// of the wrong shape, caught.
 #include <cmath>
 #include <iostream>
 #include <vector>

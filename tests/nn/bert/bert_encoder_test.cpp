@@ -1,4 +1,4 @@
-// What an encoder of BERT's kind hands to its layers.
+// The inputs that an encoder of BERT's kind hands to its layers.
 #include "nn/bert/bert_encoder.hpp"
 
 #include "attention/registry.hpp"
@@ -37,7 +37,7 @@ TEST_CASE("each layer of an encoder draws numbers of its own, from the step's") 
     ++layers;
     ParameterStore none;
     const auto method = attention::find("skyformer").make({layer, 2, 4, 16, "", &none, 8}, options);
-    /// What the method gives by the numbers of a layer.
+    /// Returns the method's output with the random numbers of a layer.
     const auto of_layer = [&](int other) {
       attention::Call call;
       call.alone = true;

@@ -17,14 +17,14 @@ Tensor ids_of(const std::vector<std::int32_t>& ids, const Shape& shape) {
 
 }  // namespace
 
-TEST_CASE("a pixel sees the greys of the square around it, and nothing outside the picture") {
-  // Two pictures of 2 x 3 pixels; 256 and 257 stand for no grey.
+TEST_CASE("a pixel sees the intensities of the square around it, and nothing outside the picture") {
+  // Two pictures of 2 x 3 pixels; 256 and 257 stand for no intensity.
   const Tensor ids = ids_of({0, 255, 51, 257, 0, 255, 255, 255, 255, 0, 0, 256}, {2, 6});
-  const std::vector<double> greys =
-      nn::patch_greys(ids, 3, 3, DType::f64).to_vector();  // [2, 6, 9]
+  const std::vector<double> intensities =
+      nn::patch_intensities(ids, 3, 3, DType::f64).to_vector();  // [2, 6, 9]
   const auto square = [&](std::size_t pixel) {
-    return std::vector<double>(greys.begin() + static_cast<std::ptrdiff_t>(9 * pixel),
-                               greys.begin() + static_cast<std::ptrdiff_t>(9 * pixel + 9));
+    return std::vector<double>(intensities.begin() + static_cast<std::ptrdiff_t>(9 * pixel),
+                               intensities.begin() + static_cast<std::ptrdiff_t>(9 * pixel + 9));
   };
   CHECK(square(0) == std::vector<double>{0, 0, 0, 0, -1, 1, 0, 0, -1});
   const std::vector<double> middle = square(4);
@@ -34,7 +34,7 @@ TEST_CASE("a pixel sees the greys of the square around it, and nothing outside t
   CHECK(middle[8] == 0);                                                 // below the picture
   CHECK(square(6) == std::vector<double>{0, 0, 0, 0, 1, 1, 0, -1, -1});  // of the second alone
   for (const std::int64_t side : {2, 0})
-    CHECK_THROWS_AS(nn::patch_greys(ids, 3, side, DType::f64), Error);
+    CHECK_THROWS_AS(nn::patch_intensities(ids, 3, side, DType::f64), Error);
 }
 
 TEST_CASE("the waves of a square are at right angles, and as long as their frequency") {
@@ -53,7 +53,7 @@ TEST_CASE("the waves of a square are at right angles, and as long as their frequ
   }
 }
 
-TEST_CASE("patches are a linear map of the greys, and pass gradcheck") {
+TEST_CASE("patches are a linear map of the intensities, and pass gradcheck") {
   nn::ModelConfig config;
   config.vocabulary = 257;
   config.nominal_length = 6;

@@ -1,4 +1,5 @@
-// Looking up and adding the vectors of a token and its place as one op, against an op for each step.
+// Looking up and adding the vectors of a token and its place as one op, against an op for each
+// step.
 #include "nn/embedding/lookup.hpp"
 
 #include "autograd/ops.hpp"
@@ -35,7 +36,7 @@ Var looked_up(const Sizes& s, const std::vector<Var>& v, Way way, Second second,
   const Device device = v[0].value().device();
   const Tensor ids = indices(s, s.V, device), places = indices(s, s.S, device);
   const Dropout dropout{rate, {11, {}}, 6, s.nominal};
-  if (way == Way::at_once) {
+  if (way == Way::fused) {
     return nn::look_up(v[0], second == Second::none ? Var() : v[1],
                        {ids, second == Second::by_place ? places : Tensor(), dropout}) +
            affine(sum_all(v[1]), 0);
@@ -48,7 +49,7 @@ Var looked_up(const Sizes& s, const std::vector<Var>& v, Way way, Second second,
 
 }  // namespace
 
-TEST_CASE("vectors looked up at once are those of an op for each step, at every precision") {
+TEST_CASE("a fused look-up equals an op for each step, at every precision") {
   for (const Sizes& s : kSizes) {
     for (const Second second : {Second::none, Second::by_position, Second::by_place}) {
       for (const double rate : {0.0, 0.3}) {
@@ -66,7 +67,7 @@ TEST_CASE("vectors looked up at once are those of an op for each step, at every 
   }
 }
 
-TEST_CASE("a model looks up tokens and places at once on CUDA unless it adds more") {
+TEST_CASE("a model's look-up of tokens and places is fused on CUDA unless it adds more") {
   nn::ModelConfig config;
   config.vocabulary = 5;
   config.classes = 3;

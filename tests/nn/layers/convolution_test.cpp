@@ -74,8 +74,7 @@ TEST_CASE("in a picture the window is as high as wide, and does not reach across
   }
 }
 
-TEST_CASE(
-    "a convolution added at once is that of mask, taps, dropout and residual, at every precision") {
+TEST_CASE("a fused convolution equals mask, taps, dropout and residual, at every precision") {
   struct Sizes {
     std::int64_t B, N, E;
     nn::Window window;
@@ -96,7 +95,7 @@ TEST_CASE(
         std::vector<double> real(static_cast<std::size_t>(s.B * s.N), 1);
         for (std::size_t i = 2; i < real.size(); i += 3) real[i] = 0;
         const Tensor mask = Tensor::from(real, {s.B, s.N}, x.dtype(), x.device());
-        if (way == Way::at_once) {
+        if (way == Way::fused) {
           return nn::add_convolution(v[0], v[1], v[2], mask, s.window, dropout);
         }
         const Var near = nn::depthwise_convolution(mask_rows(v[1], mask), v[2], s.window);
@@ -106,7 +105,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("a layer adds its convolution at once on CUDA") {
+TEST_CASE("a layer's convolution is fused on CUDA") {
   nn::ModelConfig config;
   config.vocabulary = 5;
   config.classes = 3;

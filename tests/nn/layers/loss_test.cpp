@@ -43,7 +43,7 @@ Var logits_of(const std::vector<Var>& v) {
 
 }  // namespace
 
-TEST_CASE("a classifier at once is the one composed of an op for each step, at every precision") {
+TEST_CASE("a fused classifier equals the one composed of an op for each step, at every precision") {
   for (const Sizes& s : kSizes) {
     for (const double smoothing : {0.0, 0.1}) {
       CAPTURE(s.B);
@@ -52,7 +52,7 @@ TEST_CASE("a classifier at once is the one composed of an op for each step, at e
       CAPTURE(smoothing);
       check_both_ways(inputs(s), 100, [&](const std::vector<Var>& v, Way way) {
         const Tensor labels = labels_of(s, v[0].value().device());
-        if (way == Way::at_once) {
+        if (way == Way::fused) {
           return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1).loss;
         }
         return nn::classification_loss(logits_of(v), labels, smoothing);
@@ -68,7 +68,7 @@ TEST_CASE("an example's loss is worth the weight of its class") {
     check_both_ways(inputs(s), 100, [&](const std::vector<Var>& v, Way way) {
       const Device device = v[0].value().device();
       const Tensor labels = labels_of(s, device);
-      if (way == Way::at_once) {
+      if (way == Way::fused) {
         const Tensor w = Tensor::from(weights, {s.C}, v[0].value().dtype(), device);
         return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1, w).loss;
       }

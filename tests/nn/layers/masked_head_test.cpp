@@ -140,7 +140,7 @@ TEST_CASE("the masked head knows what is right, and reads hidden places alone") 
   CHECK(f.answers(again).losses.value().to_vector() == losses);
 }
 
-TEST_CASE("a pixel is right within half a grey value") {
+TEST_CASE("a pixel is right within half an intensity") {
   Fixture f(true);
   for (Parameter& p : f.store.parameters()) {
     if (p.name == "masked_head.weight") p.value.fill(0);

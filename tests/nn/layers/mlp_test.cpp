@@ -44,8 +44,8 @@ std::vector<Tensor> inputs(const Sizes& s) {
 
 Var block(std::span<const Var> v, Way way, double factor, const Dropout& hidden,
           const Dropout& output) {
-  if (way == Way::at_once) {
-    return nn::mlp_at_once({v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, factor, hidden, output);
+  if (way == Way::fused) {
+    return nn::fused_mlp({v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, factor, hidden, output);
   }
   const Var h = layer_norm(affine(v[0], factor), v[1], v[2]);
   const Var u = bias_gelu_dropout(composed_linear(way, h, v[3], Var()), v[4], hidden);
@@ -54,7 +54,7 @@ Var block(std::span<const Var> v, Way way, double factor, const Dropout& hidden,
 
 }  // namespace
 
-TEST_CASE("an MLP at once is the one composed of an op for each step, at every precision") {
+TEST_CASE("a fused MLP equals the one composed of an op for each step, at every precision") {
   for (const Sizes& s : kSizes) {
     for (const auto& [rate, factor] : {std::pair(0.0, 1.0), std::pair(0.3, 2.0)}) {
       CAPTURE(s.N);
@@ -114,6 +114,6 @@ TEST_CASE("on CUDA an MLP reads x once and writes y once, and keeps 32 bytes a t
 
   CHECK_THROWS_WITH_AS(
       (void)tensor::mlp_backward(x, w, {}, {}, x, x),
-      doctest::Contains("expected the facts that mlp gave for x f32[32, 2048, 64]"), Error);
+      doctest::Contains("expected the metadata that mlp gave for x f32[32, 2048, 64]"), Error);
 }
 #endif

@@ -21,7 +21,7 @@ namespace {
 
 Tensor somewhere(const Shape& shape) { return Tensor::empty(shape, DType::f32, Device::cuda); }
 
-/// What f submits.
+/// Returns the kernels that f submits.
 template <class F> std::vector<GpuKernel> kernels_of(const F& f) {
   const GpuCount count;
   f();

@@ -12,7 +12,7 @@ namespace {
 
 Tensor ones(const Shape& shape) { return Tensor::full(shape, 1, DType::f32, Device::cpu); }
 
-/// What f calls.
+/// Returns the work of the kernels that f calls.
 template <class F> std::vector<Work> launches_of(const F& f) {
   const TrafficCount count;
   f();

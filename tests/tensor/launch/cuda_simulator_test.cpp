@@ -88,8 +88,8 @@ void reverse_block(float* x, bool barrier) {
   if (barrier) __syncthreads();
   x[threadIdx.x] = shared[blockDim.x - 1 - threadIdx.x];
 }
-/// Of the matrices in which row r of matrix m is 64 m + 8 r to 64 m + 8 r + 7: each lane writes the
-/// two numbers that it gets of matrix m.
+/// Loads the matrices in which row r of matrix m is 64 m + 8 r to 64 m + 8 r + 7: each lane writes
+/// the two numbers that it gets of matrix m.
 void load_matrix(float* x, int m, bool transposed, int shift) {
   auto* const shared = reinterpret_cast<std::uint16_t*>(cuda_simulator::dynamic_shared());
   const unsigned lane = threadIdx.x;
@@ -131,8 +131,8 @@ void meet_elsewhere(float*) {
     __cluster_barrier_wait();
   }
 }
-/// Each thread leaves 100 times its block's number and its own with the other block of the cluster; the
-/// first 16 of a block then read what they got. With a barrier before and after, or without.
+/// Each thread leaves 100 times its block's number and its own with the other block of the cluster;
+/// the first 16 of a block then read what they got. With a barrier before and after, or without.
 void give_to_other(float* x, bool before, bool after) {
   auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
   if (before) __cluster_barrier_wait();

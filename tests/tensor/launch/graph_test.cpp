@@ -44,7 +44,7 @@ TEST_CASE("where memory runs out, what the pool keeps is lent, to graphs too") {
     what = error.what();
   }
   CHECK(what.find("out of memory: could not allocate 9437184 bytes on cuda") != what.npos);
-  CHECK(take(kMega).to_vector().size() == kMega / 4);  // and the device goes on as before
+  CHECK(take(kMega).to_vector().size() == kMega / 4);  // and the device works as before
 }
 #endif
 
@@ -101,7 +101,7 @@ TEST_CASE("graphs share their memory, and it is free when the last one is gone")
   CHECK(memory_stats(Device::cuda).system_allocations == once);
 }
 
-TEST_CASE("what a graph cannot hold is refused, and the device goes on as before") {
+TEST_CASE("what a graph cannot hold is refused, and the device works as before") {
   if (!test::cuda_or_skip()) return;
   const Tensor x = on_gpu(2);
   CHECK(error_of([&] {

@@ -1,5 +1,5 @@
-// Kernels whose rows are for a few lanes, a warp or a block of a GPU, moved four numbers at a time or
-// one by one: as on the CPU.
+// Kernels whose rows are for a few lanes, a warp or a block of a GPU, moved four numbers at a time
+// or one by one: as on the CPU.
 #include <vector>
 
 #include "tensor/kernels/elementwise.hpp"

@@ -31,7 +31,8 @@ void copy(const Tensor& from, Tensor& to) {
   tensor::accumulate(to, from);
 }
 
-/// x -> 2 x + 1 beside x -> 3 x, each by way of a tensor that is let go of at once, then their sum.
+/// x -> 2 x + 1 in parallel with x -> 3 x, each by way of a tensor that is released immediately,
+/// then their sum.
 struct Both {
   Tensor x, f, g, sum;  // [kNumbers]
 
@@ -56,7 +57,7 @@ struct Both {
 
 }  // namespace
 
-TEST_CASE("two works beside each other see what came before, and are seen by what comes after") {
+TEST_CASE("parallel works see earlier work, and later work sees them") {
   for_each_device([](Device device) {
     Both both(device);
     for (const double value : {3.0, 4.0, 5.0}) {
@@ -67,7 +68,7 @@ TEST_CASE("two works beside each other see what came before, and are seen by wha
   });
 }
 
-TEST_CASE("a captured graph runs them beside each other, and counts no node for it") {
+TEST_CASE("a captured graph runs them in parallel, and counts no node for it") {
   if (!cuda_or_skip()) return;
   Both both(Device::cuda);
   {
@@ -106,7 +107,7 @@ TEST_CASE("the second stream's work is there when both are joined, not always be
 }
 #endif
 
-TEST_CASE("a product beside other work gives the bits of one alone") {
+TEST_CASE("a product parallel to other work gives the bits of one alone") {
   if (!cuda_or_skip()) return;
   const Tensor a = random_tensor({65, 33}, DType::f32, Device::cuda);
   const Tensor b = random_tensor({33, 129}, DType::f32, Device::cuda, 2);
@@ -117,7 +118,7 @@ TEST_CASE("a product beside other work gives the bits of one alone") {
   CHECK(second.to_vector() == first.to_vector());
 }
 
-TEST_CASE("an error on either side is passed on, and the device goes on as before") {
+TEST_CASE("an error on either side is passed on, and the device works as before") {
   for_each_device([](Device device) {
     const auto fails = [] { throw Error("the op's own words"); };
     const auto nothing = [] {};

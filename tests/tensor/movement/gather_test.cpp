@@ -145,7 +145,8 @@ TEST_CASE("embedding_backward sums the rows of each id") {
 }
 
 TEST_CASE("embedding_backward sums the rows of each id exactly where numbers are whole") {
-  // Tables that fit into a GPU's shared memory, in f32 alone or in both types, and one that does not.
+  // Tables that fit into a GPU's shared memory, in f32 alone or in both types, and one that does
+  // not.
   for_each_device([](Device device) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       for (const std::int64_t vocabulary : {1, 20, 300, 700}) {

@@ -25,7 +25,7 @@ TEST_CASE("names of kernels lose scopes, casts and parameters; others stay as th
 #ifdef SKYTAPE_CUDA
 namespace {
 
-/// What is traced here, four pieces of work. `two` comes back from the host.
+/// The work that is traced here, in four pieces. `two` comes back from the host.
 struct Submitted {
   Tensor x, y, c;  // [64, 64]
   Submitted() {
@@ -41,7 +41,7 @@ struct Submitted {
   }
 };
 
-/// What the work is counted to submit.
+/// Returns the kernels that the work is counted to submit.
 std::vector<GpuKernel> counted() {
   const GpuCount count;
   Submitted work;
@@ -99,7 +99,7 @@ TEST_CASE(
     }
   }
   CHECK(ours == 2);
-  // The copy is first. A GPU's driver may make it by a kernel of its own.
+  // The copy is first. A GPU's driver may make it by a separate kernel.
   CAPTURE(trace.kernels.front().name);
   CHECK(trace.kernels.front().name != kernel_name(kernels[1].function));
 #ifdef SKYTAPE_CUDA_SIMULATED

@@ -32,7 +32,7 @@ const char* const kRaw[] = {"map::at",   "json.exception", "std::",     "basic_s
                             "terminate", "vector::",       "stoi",      "stoll",
                             "stod",      "filesystem err", "bad_alloc", "please report"};
 
-/// What the table calls `@`.
+/// The folder that the table calls `@`.
 struct Odds {
   Workshop w;
   std::string root = w.folder.path().string();

@@ -58,7 +58,7 @@ TEST_CASE("a time is a number with a unit") {
   }
 }
 
-TEST_CASE("a training takes so long for each step and so long for each token") {
+TEST_CASE("a run takes so long for each step and so long for each token") {
   train::Choices choices;
   choices.values = {{"steps", "40", "--steps"}, {"batch", "4", "--batch"}};
   const train::RunConfig config = train::resolve(choices);
@@ -83,7 +83,7 @@ TEST_CASE(
   CHECK(train::computed_tokens(batch) == 37);
 }
 
-TEST_CASE("--budget trains as many steps as it said, and goes on with them") {
+TEST_CASE("--budget trains as many steps as it said, and resumes with them") {
   if (!program_or_skip()) return;
   const Shop shop;
   const Finished stopped = shop.train({"--budget", "1s", "--stop-after", "3"});
@@ -107,7 +107,7 @@ TEST_CASE("--budget trains as many steps as it said, and goes on with them") {
   CHECK(result.at("steps") == count);
 }
 
-TEST_CASE("a budget beside what contradicts it, or without room for a step, exits with 2") {
+TEST_CASE("a budget with flags that contradict it, or too short for a step, exits with 2") {
   if (!program_or_skip()) return;
   const Shop shop;
   const struct {

@@ -26,7 +26,7 @@ std::string test_fingerprint(const std::string& task, const fs::path& root) {
   return data::open(data::find_task(task), root, "test").fingerprint();
 }
 
-/// A run on own data below the folder, as a user types it there.
+/// A run on custom data below the folder, as a user types it there.
 struct OwnData {
   data::synthetic::Folder folder;
 
@@ -142,7 +142,7 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
   CHECK_MESSAGE(contains(weights.err, "label2"), weights.err);
 }
 
-TEST_CASE("only config.json says where the data lie") {
+TEST_CASE("only config.json says where the data are") {
   if (!program_or_skip()) return;
   const OwnData own;
   const fs::path run = own.folder.path() / kRun;

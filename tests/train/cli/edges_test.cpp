@@ -83,8 +83,8 @@ TEST_CASE("every command fails when its standard output is full") {
 
 namespace {
 
-/// What a program answers that gets a signal while it works. A busy machine may not have started it
-/// when the signal comes: it ends without a word, and the next one gets longer.
+/// Returns the result of a program that gets a signal while it works. A busy machine may not have
+/// started it when the signal comes: it ends without a word, and the next one gets longer.
 Finished signalled(const fs::path& folder, const Words& command, int signal) {
   for (auto pause = std::chrono::milliseconds(250);; pause *= 3) {
     Program program(folder, command);
@@ -141,7 +141,7 @@ TEST_CASE("a signal ends eval, bench, approx and data with 130 or 143, and nothi
 }
 
 TEST_CASE(
-    "with its standard streams closed or full a training runs, and no file takes their text") {
+    "with its standard streams closed or full a run ends well, and no file takes their text") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.finish(w.train("open", 6)).code == 0);
@@ -203,7 +203,7 @@ TEST_CASE("more threads than OpenMP bears are refused, not a segmentation fault"
 TEST_CASE("a folder that cannot be made is reported with the reason") {
   if (!program_or_skip()) return;
   const Workshop w;
-  // Of /sys nobody may make a folder, whoever runs the test.
+  // No user may make a folder in /sys, whoever runs the test.
   for (const Words& command :
        {Words{"data", "--limit", "100", "--data", "/sys/skytape"},
         Words{"train", "--data", w.data.string(), "--out", "/sys/skytape/run"},

@@ -1,5 +1,5 @@
-// Runs whose config.json or result.json somebody has edited by hand: what contradicts is refused with
-// both sides, and what is of another kind than it was is a sentence, whatever reads it.
+// Runs whose config.json or result.json somebody has edited by hand: what contradicts is refused
+// with both sides, and what is of another kind than it was is a sentence, whatever reads it.
 #include <functional>
 
 #include "data/files/json.hpp"
@@ -158,7 +158,7 @@ TEST_CASE("a value of another kind in config.json or result.json is a sentence f
     const Json good = data::parse_json(whole);
     std::vector<Json::json_pointer> parts;
     visit(good, Json::json_pointer(), [&](const Json::json_pointer& at) {
-      // Settings are alike, and of a machine nobody reads more than two facts.
+      // Settings are alike, and nobody reads more than two entries of a machine's metadata.
       const std::string path = at.to_string();
       if (path.starts_with("/settings/") && !path.starts_with("/settings/lr")) return;
       if (path.starts_with("/machine/") && path != "/machine/cpu" && path != "/machine/threads") {

@@ -1,5 +1,5 @@
-// What the program offers so that no minute of a GPU is spent on what a CPU can do, or watches what
-// nobody asked about.
+// The program's means to spend no minute of a GPU on work that a CPU can do, or on output that
+// nobody asked for.
 #include <algorithm>
 #include <sstream>
 
@@ -13,7 +13,7 @@
 using namespace skytape;
 using namespace skytape::test;
 
-TEST_CASE("info attention --names prints every method's name on a line of its own") {
+TEST_CASE("info attention --names prints every method's name on a separate line") {
   if (!program_or_skip()) return;
   const Workshop w;
   std::string names;

@@ -1,4 +1,4 @@
-// Own data from outside: data, train, eval and predict, as a person would type them.
+// Custom data from outside: data, train, eval and predict, as a person would type them.
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -33,7 +33,7 @@ Lines lines_of(const std::string& text) {
   return lines;
 }
 
-/// Own data of two classes that a small model learns at once, and a run on them.
+/// Custom data of two classes that a small model learns at once, and a run on them.
 struct Shop {
   Folder folder;
   std::string run = (folder.path() / "run").string();
@@ -166,7 +166,7 @@ TEST_CASE(
     const auto ends = shop.folder.write("ends.jsonl", "{\"text\": \"green\\r\\ngreen\\rgreen\"}\n");
     CHECK(shop.predict(ends, {"--with-input"}).out == "ham\tgreen  green green\n");
   }
-  SUBCASE("classes have scores of their own, beside the share of the largest class") {
+  SUBCASE("classes have their own scores, beside the share of the largest class") {
     const data::Json result = data::parse_json(read_file(fs::path(shop.run) / "result.json"));
     const data::Json& test = result["test_scores"];
     REQUIRE(test.is_object());
@@ -234,8 +234,8 @@ Lines scores_in(const std::string& out) {
   return lines;
 }
 
-/// Whether two rows of probabilities are equal but for rounding, and so are their labels, unless the
-/// two largest are as close as that.
+/// Returns whether two rows of probabilities are equal but for rounding, and so are their labels,
+/// unless the two largest are as close as that.
 bool equal_but_for_rounding(const std::string& a, const std::string& b) {
   constexpr double kRounding = 1e-5;
   std::istringstream x(a), y(b);
@@ -626,7 +626,7 @@ TEST_CASE("predict reads the files of GLUE by their columns, as data does") {
   };
   bool cola = true;
   SUBCASE("CoLA: source, label, star, sentence, and no header") {}
-  SUBCASE("MRPC: a header of its own, ids, two sentences") { cola = false; }
+  SUBCASE("MRPC: a separate header, ids, two sentences") { cola = false; }
   for (const char* split : {"train", "dev"}) {
     shop.folder.write(std::string("glue/") + split + ".tsv", rows(cola));
   }
@@ -639,7 +639,7 @@ TEST_CASE("predict reads the files of GLUE by their columns, as data does") {
   CHECK(contains(f.err, "accuracy 100.00 %: 60 of 60 examples"));
 }
 
-TEST_CASE("flags of own data that do nothing, and tokens that do not exist, exit with 2") {
+TEST_CASE("flags of custom data that do nothing, and tokens that do not exist, exit with 2") {
   if (!program_or_skip()) return;
   const Shop shop;
   const Finished letters = shop.prepare({"--tokens", "letters"});

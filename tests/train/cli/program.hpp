@@ -1,5 +1,5 @@
 // Runs the programs themselves, as a user would. SKYTAPE_PROGRAM says where skytape is; skytape-lab
-// lies beside it.
+// is next to it.
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +26,7 @@ struct Finished {
   bool killed = false;  // by a signal that it did not handle
 };
 
-/// Where a program runs, if not as the test does.
+/// The circumstances of a program's run, if they differ from the test's.
 struct Place {
   std::uint64_t largest_file = 0;     // > 0: of any file that it writes, bytes: as on a full disk
   std::filesystem::path folder = {};  // it runs in
@@ -59,7 +59,7 @@ class Program {
                                    const std::vector<std::string>& arguments,
                                    const Place& place = {});
 
-/// Whether two checkpoints hold the same tensors, bit for bit.
+/// Returns whether two checkpoints hold the same tensors, bit for bit.
 [[nodiscard]] bool same_tensors(const std::filesystem::path& a, const std::filesystem::path& b);
 
 }  // namespace skytape::test

@@ -132,7 +132,7 @@ TEST_CASE("SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("stopped") / "last.safetensors"));
 }
 
-TEST_CASE("under nohup a training goes on when the terminal goes") {
+TEST_CASE("under nohup a run continues when the terminal goes") {
   if (!program_or_skip()) return;
   const Workshop w;
   Program program(w.folder.path(), w.train("run", 40), {.launcher = {"nohup"}});

@@ -20,7 +20,7 @@ using Words = std::vector<std::string>;
 
 }  // namespace
 
-TEST_CASE("--resume with nothing but the folder goes on as the run was started") {
+TEST_CASE("--resume with nothing but the folder continues the run as it was started") {
   if (!program_or_skip()) return;
   const Workshop w;
   const Words started = {"--attention", "linformer", "--seed", "7", "--recipe", "skyformer"};
@@ -122,7 +122,7 @@ TEST_CASE("--resume takes a folder without a run for a slip where no task is sai
     const Finished f = w.finish({command, "--resume", "--out", w.run("typo").string()});
     CAPTURE(f.err);
     CHECK(f.code == 2);
-    CHECK(contains(f.err, "no run to go on with in " + w.run("typo").string()));
+    CHECK(contains(f.err, "no run to continue in " + w.run("typo").string()));
     CHECK_FALSE(fs::exists(w.run("typo")));
   }
 }
@@ -148,7 +148,7 @@ TEST_CASE("--resume says where there is nothing, and refuses where a checkpoint 
   CHECK_MESSAGE(found.code == 0, found.err);
 }
 
-TEST_CASE("a run that is killed before its first checkpoint is due goes on as well") {
+TEST_CASE("a run that is killed before its first checkpoint is due resumes as well") {
   if (!program_or_skip()) return;
   const Workshop w;
   const auto train = [&](const Words& more) {

@@ -1,4 +1,4 @@
-// What a user chooses for a run, in few words.
+// Builds a user's choices for a run, in few words.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +45,7 @@ inline Choices of_papers(std::vector<Choice> values = {},
   return c;
 }
 
-/// Of that key; there has to be one.
+/// Returns the setting of that key; there has to be one.
 inline const Setting& setting(const RunConfig& config, const std::string& key) {
   const auto found = std::find_if(config.settings.begin(), config.settings.end(),
                                   [&](const Setting& s) { return s.key == key; });

@@ -145,7 +145,7 @@ TEST_CASE("--resume compares what a recipe says now with what the run was starte
   again.values.clear();
   again.recipe = "skytape";
   CHECK(refusal().find("by recipe skytape: ") != std::string::npos);
-  // What decides no number may be said anew, and counts.
+  // Settings that decide no number may be given anew, and count.
   again.recipe = file;
   (void)write("lr=1e-3 warmup=4 dropout=0.2");
   again.values = sets("checkpoint_every=3");

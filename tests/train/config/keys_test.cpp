@@ -82,7 +82,7 @@ TEST_CASE("every key stands in a run's config.json, and --resume refuses another
       data::Json wanted = saved;
       data::Json& value = wanted["settings"][name]["value"];
       value = other_value(key, value.get<std::string>());
-      // How often checkpoints are written decides no number.
+      // The interval of checkpoints decides no number.
       const std::string said = differences(saved, wanted);
       CHECK(said.starts_with(name == "checkpoint_every" ? "" : name + ": "));
       CHECK(said.empty() == (name == "checkpoint_every"));

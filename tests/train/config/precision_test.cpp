@@ -1,4 +1,4 @@
-// What a run's precision is where its recipe, or the user, says `auto`.
+// The precision of a run whose recipe, or user, says `auto`.
 #include "tensor/gemm/precision.hpp"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ TEST_CASE("a run of auto resumes in the precision it began with, said again or n
     if (by_user) values.push_back(kAuto);
     const RunConfig config = resolve(choices(Device::cuda, "skytape", values));
     const data::Json saved = to_json(config);
-    // `--device auto` means another device than the run's on the machine that it goes on with.
+    // `--device auto` means another device than the run's on the machine that resumes it.
     const RunConfig plain = resumed(choices(Device::cpu, "skytape"), {}, saved, "config.json");
     CHECK(described(plain) == described(config));
     CHECK(plain.device == Device::cuda);

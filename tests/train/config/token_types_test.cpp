@@ -26,7 +26,7 @@ TEST_CASE("the texts of a pair are told apart where there are pairs with a mark 
   words["vocabulary"] = data::Json::array();
   words["vocabulary"].push_back("river");
   CHECK(error_of<UsageError>([&] { (void)on(typed, "tsv", words); }) ==
-        "token_types: nothing stands between two texts of words; expected 0");
+        "token_types: there is no token between two texts of words; expected 0");
   CHECK(error_of<UsageError>([&] { (void)on(typed, "listops", data::Json()); }) ==
         "token_types: the examples of listops are no pairs of texts in one sequence; expected 0");
   // An encoder that brings types reads single texts with the first of them.

@@ -1,5 +1,5 @@
-// Pre-trained encoders: their outputs beside those of Hugging Face's Transformers (tests/goldens),
-// the copy that import makes, and folders that are broken.
+// Pre-trained encoders: their outputs are compared with those of Hugging Face's Transformers
+// (tests/goldens), the copy that import makes, and folders that are broken.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -58,7 +58,8 @@ fs::path copied(const Folder& folder, const char* name) {
   return folder.path() / name;
 }
 
-/// What loading says when a key of config.json has another value; null: when it is not there.
+/// Returns the error of loading when a key of config.json has another value; null: when it is not
+/// there.
 std::string error_with(const fs::path& encoder, const char* key, const Json& value) {
   const std::string before = read_file(encoder / "config.json");
   Json config = data::parse_json(before);
@@ -115,7 +116,7 @@ TEST_CASE("encoders give the outputs of Transformers on ragged texts, in f32 and
   }
 }
 
-TEST_CASE("an encoder's output for a text does not depend on the texts beside it") {
+TEST_CASE("an encoder's output for a text does not depend on the other texts") {
   if (!unicode_or_skip()) return;
   const Encoder encoder = load_encoder(kEncoders / "roberta", {DType::f64});
   const std::vector<EncoderText> texts = texts_of(encoder, kEncoders / "roberta/texts.txt", 40);
@@ -185,7 +186,7 @@ TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key
   CHECK(contains(error_with(bert, "pad_token_id", 5000), "pad_token_id"));
   // A configuration that fits neither the tensors nor the vocabulary.
   CHECK(contains(error_with(bert, "vocab_size", 50),
-                 "vocab_size is 50, but the vocabulary beside it"));
+                 "vocab_size is 50, but the vocabulary next to it"));
   CHECK(contains(
       error_with(bert, "max_position_embeddings", 512),
       "tensor embeddings.position_embeddings.weight is f32[24, 24]@cpu, config.json says "));
@@ -218,7 +219,8 @@ TEST_CASE("a configuration of BERT's first release does not say what it is, and 
   CHECK(holds_encoder(bert));
   CHECK(load_encoder(bert).facts.kind == EncoderKind::bert);
   CHECK(load_encoder(bert).facts.model.width == 24);
-  // Models of other kinds have these keys, too, and one that only some of them has is none of BERT's.
+  // Models of other kinds have these keys, too, and one that only some of them has is none of
+  // BERT's.
   const auto refused = [&](const char* key, const Json& value) {
     Json config = first;
     config.erase(key);

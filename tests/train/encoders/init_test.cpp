@@ -312,7 +312,7 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
   CHECK(config.at("model").at("norm") == "post");
   CHECK(config.at("model").at("layer_norm_epsilon") == 1e-12);
 
-  // Stopped and gone on with, it is the same run.
+  // Stopped and resumed, it is the same run.
   Words stopped = init;
   stopped.insert(stopped.end(), {"--stop-after", "2"});
   REQUIRE(start("pretrain", "corpus", "parts", stopped).code == 0);

@@ -83,11 +83,11 @@ TEST_CASE("hostile safetensors are refused with the file's name and the problem"
   has(refusal(file_of("{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
                       "\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
                       8)),
-      "key 'w' stands twice");
+      "key 'w' appears twice");
   has(refusal(file_of("{\"w\":{\"dtype\":\"F32\",\"dtype\":\"I32\",\"shape\":[1],"
                       "\"data_offsets\":[0,4]}}",
                       4)),
-      "key 'dtype' stands twice");
+      "key 'dtype' appears twice");
   has(refusal(file_of(entry("BF16", "[2]", "[0,2]"), 2)), "larger than the file");
   has(refusal(file_of(entry("BF16", "[1]", "[0,4]"), 4)), "its shape needs another number");
   has(refusal(file_of(entry("F32", "[1]", "[0,8]"), 8)), "its shape needs another number");

@@ -1,5 +1,5 @@
-// train/scripts/gpu_check.sh with a made-up GPU and program: its verdicts, limits and order. What it
-// runs on a real GPU is worth nothing if a fault there were called a success.
+// train/scripts/gpu_check.sh with a made-up GPU and program: its verdicts, limits and order. What
+// it runs on a real GPU is worth nothing if a fault there were called a success.
 #include <sys/stat.h>
 
 #include <cstdio>
@@ -202,7 +202,7 @@ TEST_CASE("gpu-check refuses unknown slices and machines without a GPU") {
   CHECK(none.said.find("no GPU answers") != std::string::npos);
 }
 
-TEST_CASE("gpu-check: the arena goes on with what was carried, and keeps weights of that alone") {
+TEST_CASE("gpu-check: the arena continues with copied runs, and keeps weights of that alone") {
   const auto holds = [](const Check& check, const std::string& command) {
     const std::string packed = (check.folder.path() / "out/arena.tar.gz").string();
     return std::system(("tar -xOzf " + packed + " " + command + " >/dev/null 2>&1").c_str()) == 0;

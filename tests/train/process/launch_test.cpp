@@ -44,7 +44,7 @@ TEST_CASE("a launcher's words are read from the environment") {
   CHECK(launched().size == 1);
 }
 
-TEST_CASE("tasks of srun that cannot find each other are refused, not run beside each other") {
+TEST_CASE("tasks of srun that cannot find each other are refused, not run independently") {
   const Variable task("SLURM_PROCID", "1"), size("SLURM_STEP_NUM_TASKS", "2");
   CHECK(unconnected_tasks() == 2);
   CHECK_THROWS_WITH_AS((void)Ranks::join({}),

@@ -13,7 +13,7 @@ using namespace skytape::train;
 TEST_CASE("tensor cores show in the rates of tf32 and bf16 products") {
   CHECK(why_no_tensor_cores({50'000, 300'000, 700'000}).empty());
   CHECK(why_no_tensor_cores({50'000, 100'000, 100'000}).empty());
-  // What cuBLAS's pedantic mode would make of bf16, and a device without tensor cores.
+  // The rates of bf16 under cuBLAS's pedantic mode, and of a device without tensor cores.
   CHECK(why_no_tensor_cores({50'000, 300'000, 49'000}) ==
         "bf16 products run at 0.98 times the rate of fp32, expected at least 2");
   CHECK(why_no_tensor_cores({50'000, 50'000, 60'000}) ==
@@ -21,11 +21,11 @@ TEST_CASE("tensor cores show in the rates of tf32 and bf16 products") {
         "bf16 products run at 1.20 times the rate of fp32, expected at least 2");
 }
 
-TEST_CASE("rates of products that moved by more than a fifth are said") {
+TEST_CASE("GEMM throughput that moved by more than a fifth is reported") {
   CHECK(why_not_comparable({}).empty());
   CHECK(why_not_comparable(std::vector{100.0, 119.0, 110.0}).empty());
   const std::string why = why_not_comparable(std::vector{110.0, 121.0, 100.0});
-  CHECK(why.starts_with("the rate of products moved between 100 and 121 GFLOP/s meanwhile"));
+  CHECK(why.starts_with("the GEMM throughput moved between 100 and 121 GFLOP/s meanwhile"));
 }
 
 TEST_CASE("the iterative inverse is timed on CUDA, and refused where there is none") {

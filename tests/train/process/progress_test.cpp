@@ -1,4 +1,4 @@
-// What a person sees of long work, and the words of numbers.
+// The output of long work for a person, and the words of numbers.
 #include "train/process/progress.hpp"
 
 #include <fcntl.h>
@@ -14,7 +14,7 @@ using data::synthetic::read_file;
 
 namespace {
 
-/// What `work` writes to standard error.
+/// Returns the text that `work` writes to standard error.
 template <class F> std::string said_by(const F& work) {
   const Folder folder;
   const std::string file = (folder.path() / "stderr.txt").string();

@@ -11,7 +11,7 @@ MARK = "# your part"
 
 
 def run(notebook, part=None):
-    """Whether the notebook says that it is solved, and what it printed; `part` stands for the cell to write."""
+    """Returns whether the notebook says that it is solved, and its output; `part` replaces the cell to write."""
     names, said = {"__name__": "__main__"}, io.StringIO()
     with contextlib.redirect_stdout(said):
         for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:

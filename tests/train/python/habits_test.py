@@ -1,4 +1,4 @@
-"""What users of PyTorch do with a layer: each row of the page's table is a test here, under its name."""
+"""Habits of PyTorch's users with a layer: each row of the page's table is a test here, under its name."""
 import copy
 import gc
 import io
@@ -249,9 +249,9 @@ class Habits(unittest.TestCase):
     def test_deepcopy_and_pickle(self):
         for name in SOME:
             module, x = layer(name).eval(), inputs()
-            for twin in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            for same in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
                 with self.subTest(name):
-                    self.assertTrue((twin(x) == module(x)).all())
+                    self.assertTrue((same(x) == module(x)).all())
             file = io.BytesIO()
             torch.save(module, file)
             file.seek(0)
@@ -333,7 +333,7 @@ class Habits(unittest.TestCase):
             module, x = layer(name).eval(), inputs()
             with self.subTest(name):
                 if name == "informer":
-                    with self.assertRaisesRegex(skytape.UsageError, "reads what stands at padding"):
+                    with self.assertRaisesRegex(skytape.UsageError, "reads padding"):
                         module(x, key_padding_mask=padding)
                     continue
                 out = module(x, key_padding_mask=padding)
@@ -442,7 +442,7 @@ if __name__ == "__main__":
 
 
 def run_script(text, *arguments):
-    """What a script prints, at the end."""
+    """Returns the output of a script, after its end."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder, "script.py")
         file.write_text(text)

@@ -1,4 +1,4 @@
-"""The attention methods in PyTorch: gradcheck of all, a module beside nn.MultiheadAttention, the GPU."""
+"""The attention methods in PyTorch: gradcheck of all, a module compared with nn.MultiheadAttention, the GPU."""
 import pathlib
 import sys
 import unittest

@@ -18,7 +18,7 @@ bool simulated_or_skip() {
   return false;
 }
 
-/// A training on the GPU, as short as a simulation has to be, and patient with a slow one.
+/// A run on the GPU, as short as a simulation has to be, and patient with a slow one.
 std::vector<std::string> on_gpu(const Workshop& w, const std::string& name,
                                 std::vector<std::string> more = {}) {
   more.insert(more.end(), {"--attention", "linformer", "--rank-timeout", "600", "--set", "layers=1",

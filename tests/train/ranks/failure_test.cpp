@@ -102,7 +102,7 @@ TEST_CASE("SIGTERM to any rank stops all after the same step, with a checkpoint 
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("job") / "last.safetensors"));
 }
 
-TEST_CASE("a rank that is killed ends the job, whose last checkpoint goes on") {
+TEST_CASE("a rank that is killed ends the job, whose last checkpoint can be resumed") {
   if (!mpirun_or_skip()) return;
   const Workshop w;
   REQUIRE(w.finish(train_together(w, "whole", 40)).code == 0);

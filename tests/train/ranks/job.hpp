@@ -28,7 +28,7 @@ namespace skytape::test {
 /// metrics.jsonl of a run without what a clock says.
 [[nodiscard]] std::string metrics_of(const std::filesystem::path& run);
 
-/// How often a text has a part.
+/// Returns how often a text has a part.
 [[nodiscard]] int count_of(const std::string& text, const std::string& part);
 
 /// The largest difference between two checkpoints' tensors.

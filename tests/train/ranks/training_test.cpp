@@ -110,7 +110,7 @@ TEST_CASE("dropout and a method's draws of two ranks are one process's, no rank'
     const double of_first = loss("first", 1, {}), of_both = loss("both", 2, {});
     CHECK(loss("ranks", 2, ranks(2)) == of_both);
     CHECK(same_tensors(w.run("both") / "last.safetensors", w.run("ranks") / "last.safetensors"));
-    CHECK((of_both != of_first) == c.draws);  // the second example has draws of its own
+    CHECK((of_both != of_first) == c.draws);  // the second example has its own draws
   }
 }
 
@@ -153,7 +153,7 @@ TEST_CASE("ranks without a microbatch in the first steps end with the bits of on
   }
 }
 
-TEST_CASE("a run goes on with other numbers of ranks and ends as if it never stopped") {
+TEST_CASE("a run continues with other numbers of ranks and ends as if it never stopped") {
   if (!mpirun_or_skip()) return;
   const Workshop w;
   REQUIRE(w.finish(train_together(w, "whole", 12)).code == 0);

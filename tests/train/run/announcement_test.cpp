@@ -28,7 +28,7 @@ class Variable {
 
 }  // namespace
 
-TEST_CASE("a run beside other programs says how its threads may wait, unless that is chosen") {
+TEST_CASE("a run on a busy machine says how its threads may wait, unless that is chosen") {
   const Variable policy("OMP_WAIT_POLICY", nullptr), spins("GOMP_SPINCOUNT", nullptr);
   const std::string text = other_load_text(2, 2, 3.25);
   CAPTURE(text);

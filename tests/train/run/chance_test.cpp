@@ -31,7 +31,7 @@ std::int64_t said_at(const std::vector<double>& losses, std::int64_t warmup, std
   return 0;
 }
 
-/// Own data whose texts say the label, or are all the same, and runs on them.
+/// Custom data whose texts say the label, or are all the same, and runs on them.
 struct Rows {
   Folder folder;
   std::string run = (folder.path() / "run").string();
@@ -110,7 +110,7 @@ TEST_CASE("a run whose examples say nothing says so once, and its result and met
   const std::vector<data::Json> said = rows.said();
   REQUIRE(said.size() == 1);
   CHECK(said[0]["step"] == data::Json(60));
-  // Of three rows in four the label is ham.
+  // Three rows in four have the label ham.
   const double entropy = -0.75 * std::log(0.75) - 0.25 * std::log(0.25);
   CHECK(said[0]["label_entropy"].get<double>() == doctest::Approx(entropy));
   CHECK(said[0]["loss"].get<double>() > 0.995 * entropy);

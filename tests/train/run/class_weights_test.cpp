@@ -1,4 +1,4 @@
-// Weights of classes: the numbers, and that they change a training and no evaluation of it.
+// Weights of classes: the numbers, and that they change a run's training and no evaluation of it.
 #include "train/run/class_weights.hpp"
 
 #include "data/files/json.hpp"

@@ -1,4 +1,4 @@
-// The least memory of a training, against what models and runs take.
+// The least memory of a run is compared with what models and runs take.
 #include "train/run/memory_estimate.hpp"
 
 #include "data/files/json.hpp"
@@ -40,7 +40,7 @@ TEST_CASE("the estimate counts a model's parameters four times, and activations 
   CHECK(estimate_memory(text, 1 << 20).activations == estimate_memory(text, 65536).activations);
 }
 
-TEST_CASE("what cannot fit is refused beside what is free") {
+TEST_CASE("a run that cannot fit is refused, with the free memory") {
   const RunConfig large =
       config("softmax", {{"max_length", "16777216", "--set"}, {"width", "4096", "--set"}});
   const std::string text = error_of<UsageError>([&] { refuse_if_too_large(large, 2000); });

@@ -1,4 +1,4 @@
-// What a phase learns: its batches, and the words of its scores.
+// The objective of a phase: its batches, and the words of its scores.
 #include "train/run/objective.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ TEST_CASE("scores are told in the words of what is learned") {
         "pre-training: 15 % of the tokens of train are hidden in runs of 4, and predicted");
   const RunConfig pixels = pretraining("image", {{"mask_rate", "0.5", "--set"}});
   CHECK(scores_text(pixels, 0.1, 0.25) ==
-        "masked error 25.50 of 255 greys  masked accuracy 25.00 %");
+        "masked error 25.50 of 255 intensities  masked accuracy 25.00 %");
   CHECK(objective_text(pixels) ==
         "pre-training: 50 % of the pixels of train are hidden, and predicted");
 

@@ -142,7 +142,8 @@ TEST_CASE("a second phase that has begun needs no first, and --force forgets bot
   CHECK_FALSE(fs::exists(w.run("part") + "/pretraining"));
   CHECK(same_tensors(w.run("whole") + "/last.safetensors", w.run("part") + "/last.safetensors"));
 
-  // Of another seed, and stopped in the first phase: nothing of the finished run is left to go on.
+  // A run of another seed, stopped in the first phase: nothing of the finished run is left to
+  // resume.
   const Words other = kTwoPhases + Words{"--seed", "7"};
   REQUIRE(w.start("train", "part", 6, other + Words{"--force", "--stop-after", "3"}).code == 0);
   CHECK_FALSE(fs::exists(w.run("part") + "/last.safetensors"));
@@ -203,7 +204,7 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
   CHECK_MESSAGE(eval.code == 0, eval.err);
 }
 
-TEST_CASE("a pre-training goes on from another with its head and a fresh schedule") {
+TEST_CASE("a pre-training continues from another with its head and a fresh schedule") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.start("pretrain", "first", 5).code == 0);
@@ -240,7 +241,7 @@ TEST_CASE("a run has the encoder's sizes of the one it starts from, unless it sa
   CHECK_MESSAGE(learned.code == 0, learned.err);
   const Finished next = w.start("train", "next", 6, {"--init", w.run("deep"), "--stop-after", "2"});
   CHECK_MESSAGE(next.code == 0, next.err);
-  // What was taken is the run's own from then on.
+  // The settings that were taken over are the run's own from then on.
   const Finished rest = w.start("train", "next", 6, {"--init", w.run("deep"), "--resume"});
   CHECK_MESSAGE(rest.code == 0, rest.err);
 }
@@ -262,7 +263,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("an init of another width, of nothing, or beside pre-training is refused") {
+TEST_CASE("an init of another width, of nothing, or with pre-training is refused") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.start("train", "narrow", 3, {"--stop-after", "1"}).code == 0);

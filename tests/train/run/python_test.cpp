@@ -106,7 +106,7 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
                    "logits.py: 'green': the run's tokens are words: expected their numbers"));
     CHECK(contains(output_of(script + " 99").first, "each of 0 to "));
   }
-  // An option of a later version may change the arithmetic without a tensor of its own.
+  // An option of a later version may change the arithmetic without a separate tensor.
   std::string newer = read_file(run + "/best.safetensors");
   const std::size_t option = newer.find("residual_scale");
   REQUIRE(option != std::string::npos);

@@ -45,7 +45,7 @@ TEST_CASE("a finished run at or below its trivial baseline is warned of, one abo
     CAPTURE(task);
     CHECK(warning_of(task, 0.67).empty());
   }
-  // Of own data that is the share of the largest class, which stands in the confusion matrix.
+  // On custom data it is the share of the largest class, which is in the confusion matrix.
   CHECK(warning_of("tsv", 0.1).empty());
   CHECK(warning_of("tsv", 0).find("the largest class alone") != std::string::npos);
 }

@@ -1,6 +1,6 @@
-// What a run says of itself, in its folder and on its output, computed again by other code: scores
-// from its weights, one text at a time; rates, tokens and stops from its own lines. The splits differ,
-// the classes are unequal, and no setting is a default.
+// A run's statements about itself, in its folder and on its output, computed again by other code:
+// scores from its weights, one text at a time; rates, tokens and stops from its own lines. The
+// splits differ, the classes are unequal, and no setting is a default.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -39,8 +39,8 @@ struct Example {
   std::string text;
 };
 
-/// Texts whose words hint at their class; of each class so many in ten. `moved`: of three labels two
-/// are those of another class, so that a model that learns from train gets worse on them.
+/// Texts whose words hint at their class; of each class so many in ten. `moved`: of three labels
+/// two are those of another class, so that a model that learns from train gets worse on them.
 std::vector<Example> examples(int count, const std::array<int, kClasses>& of_ten, bool moved) {
   std::minstd_rand numbers(static_cast<unsigned>(count));
   const std::array<std::string, kClasses> hints = {"red", "grey", "black"};
@@ -161,7 +161,8 @@ double number(const Json& json, const char* key) { return json.at(key).get<doubl
 
 // ---- scores ------------------------------------------------------------------------------------
 
-/// What a draw of the model's method says of each text, read alone: the probabilities of the classes.
+/// Returns the answer of a draw of the model's method to each text, read alone: the probabilities
+/// of the classes.
 Matrix probabilities(const train::SavedModel& saved, const std::vector<Example>& examples,
                      std::int64_t draw) {
   constexpr std::size_t kPlaces = 64;
@@ -216,7 +217,7 @@ struct Said {
     }
     return count;
   }
-  /// Of each draw, how often it says `of`'s answers.
+  /// Returns, for each draw, how often it gives `of`'s answers.
   [[nodiscard]] std::vector<int> agreeing(const std::vector<std::size_t>& of) const {
     std::vector<int> counts;
     for (const auto& draw : alone) {
@@ -286,8 +287,8 @@ const TrainedRun& trained_run() {
   return run;
 }
 
-/// The two-phase schedule: from a twenty-fifth of the highest rate up to it at step 8, then down to a
-/// ten-thousandth of where it began.
+/// The two-phase schedule: from a twenty-fifth of the highest rate up to it at step 8, then down to
+/// a ten-thousandth of where it began.
 double rate_of(int step) {
   const double start = kRate / 25, end = start / 1e4;
   if (step <= 8) return start + (kRate - start) * (step - 1) / 7;
@@ -301,7 +302,7 @@ TEST_CASE("the scores of a run are those that its weights give, split by split")
   const TrainedRun& own = trained_run();
   const train::SavedModel saved = model_of(own, "run", "best");
   const Scores dev(own.dev, Said(saved, own.dev, 1)), test(own.test, Said(saved, own.test, 1));
-  // What is mixed up shows: the two splits differ, and so do rows and columns.
+  // A mix-up shows: the two splits differ, and so do rows and columns.
   REQUIRE(std::abs(dev.loss - test.loss) > 0.02);
   REQUIRE(dev.accuracy != test.accuracy);
   REQUIRE(test.confusion[0][1] != test.confusion[1][0]);
@@ -407,7 +408,7 @@ TEST_CASE("eval says of a split and its classes what the weights say, by one dra
       CHECK(contains(
           eval.out,
           formatted("mean of 3 draws; each alone: accuracy %.2f to %.2f %%; all "
-                    "of them say the same of %.2f %% of the examples",
+                    "of them agree on %.2f %% of the examples",
                     percent(right.front()), percent(right.back()), percent(said.unanimous()))));
     }
   }
@@ -456,10 +457,9 @@ TEST_CASE("predict's draws are counted against what their mean says") {
   CHECK(
       contains(f.err, formatted("accuracy %.2f %%: %.0f of 151 examples have the label in the file",
                                 100 * scores.accuracy, 151 * scores.accuracy)));
-  CHECK(contains(f.err,
-                 formatted("mean of 3 draws: all of them say the same of %d of 151 examples; each "
-                           "alone says what the mean says of %d to %d",
-                           said.unanimous(), same.front(), same.back())));
+  CHECK(contains(f.err, formatted("mean of 3 draws: all of them agree on %d of 151 examples; each "
+                                  "alone agrees with the mean on %d to %d",
+                                  said.unanimous(), same.front(), same.back())));
 }
 
 TEST_CASE("learning rates, rates and tokens of the log are those of its own steps") {

@@ -117,7 +117,7 @@ TEST_CASE("a metric that does not fit on the disk is an error that names the fil
   CHECK(text.find("space") != std::string::npos);
 }
 
-TEST_CASE("log lines carry step, loss, accuracy, rate and time left") {
+TEST_CASE("log lines have step, loss, accuracy, rate and time left") {
   LogPoint point{500, 50000, "loss 2.1235  accuracy 17.50 %", 2e-5, 3.21, 65432.1, 15420};
   CHECK(to_text(point) ==
         "step 500/50000  loss 2.1235  accuracy 17.50 %  lr 2.00e-05  3.21 steps/s  65,432 tokens/s"

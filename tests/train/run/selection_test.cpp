@@ -1,4 +1,4 @@
-// Which weights of a run are tested, and when it has gone on for long enough.
+// The weights of a run that are tested, and the end of a run by patience.
 #include "train/run/selection.hpp"
 
 #include <cstdint>

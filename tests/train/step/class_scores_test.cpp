@@ -45,7 +45,7 @@ TEST_CASE("precision, recall and F1 of a class, and their mean over the classes 
   CHECK(majority_share(kConfusion) == doctest::Approx(0.8));
 }
 
-TEST_CASE("scores as JSON and as a table carry the names of the classes") {
+TEST_CASE("scores as JSON and as a table have the names of the classes") {
   const data::Json json = scores_json(kConfusion, {"neg", "pos", "odd"});
   CHECK(json["classes"][1]["name"] == data::Json("pos"));
   CHECK(json["confusion"] == data::parse_json("[[6, 0, 2], [2, 0, 0], [0, 0, 0]]"));

@@ -1,4 +1,4 @@
-// What a model says about an example: the same wherever the example stands.
+// A model's answer about an example is the same wherever the example stands.
 #include "train/step/evaluate.hpp"
 
 #include <algorithm>
@@ -113,8 +113,8 @@ double largest_difference(const Answers& a, const Answers& b) {
   return worst;
 }
 
-/// Whether all scores are equal but for rounding, 1e-5 of the largest, and so are labels, unless the
-/// two best scores are as close as that.
+/// Returns whether all scores are equal but for rounding, 1e-5 of the largest, and so are labels,
+/// unless the two best scores are as close as that.
 bool equal_but_for_rounding(const Answers& a, const Answers& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     std::vector<double> scores = a[i]->log_probabilities;

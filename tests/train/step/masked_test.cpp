@@ -21,7 +21,7 @@ using data::synthetic::Folder;
 namespace {
 
 constexpr std::int64_t kLength = 32;
-constexpr int kPeriod = 15;  // ids of tokens are 1 to this number, or grey values
+constexpr int kPeriod = 15;  // ids of tokens are 1 to this number, or intensities
 
 nn::ModelConfig masked_model(const std::string& attention, bool pixels = false, int sequences = 1) {
   nn::ModelConfig config;

@@ -97,8 +97,7 @@ TEST_CASE("three steps with every method move every parameter, stay finite and l
   }
 }
 
-TEST_CASE(
-    "a batch in microbatches gives its gradient unless the method must have it computed at once") {
+TEST_CASE("a batch in microbatches gives its gradient unless the method needs whole batches") {
   const data::Batch batch = make_batch({64, 40, 17, 52, 30}, 64);
   int at_once = 0;
   for (const Spec& spec : attention::registry()) {

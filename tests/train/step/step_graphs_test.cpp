@@ -265,7 +265,7 @@ TEST_CASE("replays of one batch drop other units each time") {
   }
 }
 
-TEST_CASE("a replayed schedule advances, and a run goes on from its middle bit for bit") {
+TEST_CASE("a replayed schedule advances, and a run continues from its middle bit for bit") {
   if (!test::cuda_or_skip()) return;
   const nn::ModelConfig config = small_model("skyformer", {{"features", "8"}});
   const std::vector<data::Batch> batches = changing_batches();

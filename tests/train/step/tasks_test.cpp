@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A task, where its source lies, and what a run on it must report.
+/// A task, the path of its source, and the report that a run on it must give.
 struct Case {
   std::string task, attention;
   fs::path from;
@@ -37,8 +37,8 @@ std::pair<data::Json, std::string> steps_of(const Folder& folder, const std::str
   return {data::parse_json(read_file(fs::path(out) / "result.json")), run.err};
 }
 
-/// Pre-trains and trains three steps of a small model each, the latter by recipe lra as well; returns
-/// result.json of the training.
+/// Pre-trains and trains three steps of a small model each, the latter by recipe lra as well;
+/// returns result.json of the training.
 data::Json trained(const Folder& folder, const Case& c) {
   const std::string root = (folder.path() / "datasets").string();
   const Finished data = run_program(

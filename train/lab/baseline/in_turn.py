@@ -1,8 +1,8 @@
-"""in_turn.py PLACE PEER.py ARGUMENTS…: runs the PyTorch peer, but holds it back before it times.
+"""in_turn.py PLACE BASELINE.py ARGUMENTS…: runs the PyTorch baseline, but holds it back before it times.
 
-Between warming up and timing the peer calls torch.cuda.reset_peak_memory_stats: there it gives its
-cached memory back, creates PLACE.ready and waits for PLACE.go. So many forms compile at once, and
-one is timed at a time. What warms up eagerly does so one by one: together they might not fit.
+Between warming up and timing the baseline calls torch.cuda.reset_peak_memory_stats: there it gives its
+cached memory back, creates PLACE.ready and waits for PLACE.go. So many forms compile together, and
+one is timed at a time. Eager forms warm up one by one: together they might not fit.
 """
 import fcntl
 import os
@@ -29,7 +29,7 @@ def wait():
     place.with_name(place.name + ".ready").touch()
     while not place.with_name(place.name + ".go").exists():
         if os.getppid() != parent:
-            sys.exit("in_turn: the race is over")
+            sys.exit("in_turn: the benchmark is over")
         time.sleep(0.05)
     reset()
 

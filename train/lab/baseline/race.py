@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""make race: whole training steps of skytape beside the same model in PyTorch.
+"""make race: times whole training steps of skytape and of the same model in PyTorch.
 
-Each method runs in a process of its own on either side, all of them in turn, `--rounds` times; the
-peer eager and compiled, of which the faster one counts. On a GPU all forms of the peer compile and
-warm up side by side first (in_turn.py); then each is timed while the others wait. Writes
+Each method runs in a separate process on either side, all of them in turn, `--rounds` times. The
+baseline runs eager and compiled, and the faster form counts. On a GPU all forms of the baseline
+compile and warm up in parallel first (in_turn.py); then each is timed while the others wait. Writes
 race-<device>[-<precision>].md and .json to --out.
-Needs only the interpreter that has torch. The baseline is torch_baseline.py beside this file, or
-another with its methods, arguments and output
+Needs only the interpreter that has torch. The baseline is torch_baseline.py in this folder, or
+another file with its methods, arguments and output
 line ("name n=… batch=… 12.34 ms/step (min …) peak 56 MB …") this script knows.
 """
 import argparse
@@ -21,14 +21,14 @@ import sys
 import tempfile
 import time
 
-# Peer's name -> ours. Both of the peer's softmax forms race against the one we have.
+# The baseline's name -> ours. Both of its softmax forms are compared with our single one.
 METHODS = {
     "softmax_plain": "softmax", "softmax_sdpa": "softmax", "vmean": "vmean",
     "kernelized": "kernelized", "skyformer": "skyformer", "nystrom": "nystrom",
     "linformer": "linformer", "performer": "performer", "skeinformer": "skeinformer",
     "informer": "informer",
 }
-PEER_LINE = re.compile(r"([\d.]+) ms/step \(min ([\d.]+)\)\s+peak (\d+) MB")
+BASELINE_LINE = re.compile(r"([\d.]+) ms/step \(min ([\d.]+)\)\s+peak (\d+) MB")
 
 
 class Process:
@@ -50,9 +50,9 @@ class Process:
         return text, usage.ru_maxrss * 1024
 
 
-class Peers:
-    """One process for each form of each of the peer's methods; with a `gate`, a folder, all begin at
-    once and wait there, warmed up, for their turn."""
+class Baselines:
+    """One process for each form of each of the baseline's methods; with a `gate`, a folder, all begin
+    together and wait there, warmed up, for their turn."""
 
     def __init__(self, args, env, gate=None):
         self.args, self.env, self.gate, self.waiting = args, env, gate, {}
@@ -88,9 +88,9 @@ class Peers:
 
 
 def step_in(text, rss, args, form):
-    """(ms, peak bytes) that a peer's output tells, or None with the reason printed."""
+    """(ms, peak bytes) from the baseline's output, or None with the reason printed."""
     method, compiled = form
-    found = PEER_LINE.search(text)
+    found = BASELINE_LINE.search(text)
     if not found:
         print(f"  {method}{' compiled' if compiled else ''}: {text.strip()[-200:]}", flush=True)
         return None
@@ -109,7 +109,7 @@ def our_step(args, method, env):
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
-    # The peer waits for its GPU behind each step.
+    # The baseline waits for its GPU after each step.
     return row.get("waited_step_ms_median", row["step_ms_median"]), peak, row, report["machine"]
 
 
@@ -119,17 +119,17 @@ def race(args):
         env.setdefault("TORCHINDUCTOR_COMPILE_THREADS",
                        str(max(1, os.cpu_count() // len(args.methods))))
     rows, machine = [], {}
-    runs = {peer_name: ([], [], []) for peer_name in args.methods}
+    runs = {baseline_name: ([], [], []) for baseline_name in args.methods}
     for done in range(1, args.rounds + 1):  # what changes the machine's speed changes all methods'
         with tempfile.TemporaryDirectory() as gate:
-            peers = Peers(args, env, pathlib.Path(gate) if args.device == "cuda" else None)
-            for peer_name, (ours, eager, compiled) in runs.items():
-                ms, peak, row, machine = our_step(args, METHODS[peer_name], env)
+            baselines = Baselines(args, env, pathlib.Path(gate) if args.device == "cuda" else None)
+            for baseline_name, (ours, eager, compiled) in runs.items():
+                ms, peak, row, machine = our_step(args, METHODS[baseline_name], env)
                 ours.append((ms, peak, row))
-                eager.append(peers.step(peer_name, False))
-                compiled.append(peers.step(peer_name, True))
+                eager.append(baselines.step(baseline_name, False))
+                compiled.append(baselines.step(baseline_name, True))
                 if done == args.rounds:
-                    rows.append(summary(peer_name, ours, eager, compiled))
+                    rows.append(summary(baseline_name, ours, eager, compiled))
                     print(markdown_row(rows[-1], args.device), flush=True)
     rates = [rate for ours, _, _ in runs.values() for run in ours
              for rate in run[2].get("gemm_gflops_measured", [])]
@@ -137,25 +137,25 @@ def race(args):
 
 
 def warning_of(rates):
-    """What to say where the rate of our own products moved by more than a fifth; else nothing."""
+    """Returns a warning if the rate of our own products moved by more than a fifth; else nothing."""
     if not rates or max(rates) <= 1.2 * min(rates):
         return ""
-    return (f"Warning: the rate of products moved between {min(rates):.0f} and {max(rates):.0f} "
-            "GFLOP/s meanwhile: others use the machine, and rows do not compare.")
+    return (f"Warning: the GEMM throughput moved between {min(rates):.0f} and {max(rates):.0f} "
+            "GFLOP/s meanwhile: others use the machine, and the rows cannot be compared.")
 
 
 def median(runs):
-    """Median ms and largest peak of the rounds that gave a figure; None if none did."""
+    """Returns median ms and largest peak of the rounds that gave a figure; None if none did."""
     runs = [r for r in runs if r is not None]
     if not runs:
         return None
     return statistics.median(r[0] for r in runs), max(r[1] for r in runs)
 
 
-def summary(peer_name, ours, eager, compiled):
+def summary(baseline_name, ours, eager, compiled):
     forms = {name: median(runs) for name, runs in (("eager", eager), ("compiled", compiled))}
     forms = {name: form for name, form in forms.items() if form}
-    row = {"peer": peer_name, "attention": METHODS[peer_name]}
+    row = {"peer": baseline_name, "attention": METHODS[baseline_name]}
     row["skytape_ms"], row["skytape_bytes"] = median(ours)
     row["share_of_gemm"] = statistics.median(r[2]["gemm_share"] for r in ours)
     row["gemm_gflops"] = statistics.median(r[2]["gemm_gflops"] for r in ours)
@@ -167,7 +167,7 @@ def summary(peer_name, ours, eager, compiled):
         best = min(forms, key=lambda name: forms[name][0])
         row["best"] = best
         row["time_ratio"] = forms[best][0] / row["skytape_ms"]
-        # Of a step that did the same products at the measured rate and nothing else.
+        # The speedup of a step that did the same products at the measured rate and nothing else.
         row["ceiling"] = row["time_ratio"] / row["share_of_gemm"]
         row["memory_ratio"] = forms[best][1] / row["skytape_bytes"]
     return row
@@ -177,7 +177,7 @@ def cell(value, digits=1):
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-COLUMNS = ["peer's method", "ours", "skytape ms", "eager ms", "compiled ms", "times eager",
+COLUMNS = ["baseline", "ours", "skytape ms", "eager ms", "compiled ms", "times eager",
            "times compiled", "ceiling", "skytape MB", "times less memory"]
 
 
@@ -202,17 +202,17 @@ def report(args, rows, machine, warning, torch):
     processes = f"{args.rounds} process" + ("es" if args.rounds > 1 else "")
     columns = COLUMNS + (["of the roofline"] if args.device == "cuda" else [])
     lines = [
-        f"# skytape beside PyTorch {torch}, {datetime.date.today()}", "",
+        f"# skytape and PyTorch {torch}, {datetime.date.today()}", "",
         f"{machine.get('cpu')}, {what}; medians of {processes} of {args.steps} steps "
-        f"each, in turn. Own products {rate:.0f} GFLOP/s, revision "
+        f"each, in turn. Peak GEMM throughput {rate:.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
         "| " + " | ".join(columns) + " |", "|---|---|" + "---:|" * (len(columns) - 2)]
     lines += [markdown_row(row, args.device) for row in rows]
     if warning:
         print(warning, file=sys.stderr)
         lines += ["", warning]
-    lines += ["", f"Geometric mean of the times, the faster peer counting: {cell(mean, 2)}. Ceiling: "
-              "times faster than that peer if the step's products ran at the measured gemm rate and "
+    lines += ["", f"Geometric mean of the times, with the faster baseline: {cell(mean, 2)}. Ceiling: "
+              "times faster than that baseline if the step's products ran at the measured GEMM throughput and "
               f"nothing else took time; geometric mean {cell(highest, 2)}. Memory is the peak "
               + ("of the allocator. Of the roofline: step over the least time that its work takes on "
                  "an H200." if args.device == "cuda" else "resident set of the process.")]
@@ -232,7 +232,7 @@ def main():
     parser.add_argument("--peer", default=str(pathlib.Path(__file__).with_name("torch_baseline.py")),
                         help="another baseline's Python file")
     parser.add_argument("--skytape", default="build/skytape-lab")
-    parser.add_argument("--methods", default=",".join(METHODS), help="the peer's names a,b,…")
+    parser.add_argument("--methods", default=",".join(METHODS), help="the baseline's names a,b,…")
     parser.add_argument("--n", type=int, default=2048)
     parser.add_argument("--batch", type=int, help="examples [4; 32 with --device cuda]")
     parser.add_argument("--features", type=int, default=128)
@@ -253,7 +253,7 @@ def main():
         parser.error("--precision tf32: that is a GPU's format; the cpu has fp32 and bf16")
     for name in args.methods:
         if name not in METHODS:
-            parser.error(f"unknown method {name}; the peer has {', '.join(METHODS)}")
+            parser.error(f"unknown method {name}; the baseline has {', '.join(METHODS)}")
     if not pathlib.Path(args.peer).exists():
         sys.exit(f"race: {args.peer} is not there")
     version = subprocess.run([sys.executable, "-c", "import torch; print(torch.__version__)"],
@@ -269,7 +269,7 @@ def main():
     silent = [f"{row['peer']} {form}" for row in rows
               for form in ("eager", "compiled") if row[f"{form}_ms"] is None]
     if silent:
-        sys.exit(f"race: the peer gave no time for {', '.join(silent)}")
+        sys.exit(f"race: the baseline gave no time for {', '.join(silent)}")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The benchmark model in plain PyTorch: what `make race` times skytape beside.
+"""The benchmark model in plain PyTorch: the baseline with which `make race` compares skytape.
 
     torch_baseline.py --attn skyformer,linformer --n 2048 --batch 4 [--compile] [--device cuda --amp bf16]
 
@@ -38,7 +38,7 @@ class Attention(nn.Module):
 
 
 def minus_infinity(keep):
-    """What is added to scores, [B, 1, 1, N]: 0 for a token, a large negative number for padding."""
+    """Returns the term that is added to scores, [B, 1, 1, N]: 0 for a token, a large negative number for padding."""
     return (keep - 1)[:, None, None, :] * 1e9
 
 

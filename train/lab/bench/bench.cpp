@@ -25,7 +25,7 @@ namespace {
 using data::Json;
 
 constexpr int kWarmUps = 2;
-// A training on a GPU submits steps ahead and doesn't wait for each: nor do these.
+// A run on a GPU submits steps ahead and does not wait for each: nor do these.
 constexpr std::int64_t kStepsInARow = 10;
 constexpr std::int64_t kPartSteps = 3;  // at most, for the split by parts
 constexpr std::uint64_t kSeed = 42;
@@ -68,7 +68,8 @@ Measured measure_forward(const BenchCase& c, const nn::Model& model, const data:
   });
 }
 
-/// Where a step spends its time. Steps of their own: reading the clock after each op costs a little.
+/// Returns the times of a step's parts. They take separate steps: reading the clock after each op
+/// costs a little.
 StepParts measure_parts(const BenchCase& c, Trainer& trainer, const data::Batch& batch) {
   const std::int64_t steps = std::min<std::int64_t>(c.steps, kPartSteps);
   OpSeconds seconds;
@@ -78,13 +79,13 @@ StepParts measure_parts(const BenchCase& c, Trainer& trainer, const data::Batch&
   return step_parts(seconds, steps);
 }
 
-/// What the model and its optimiser hold; the peak counts from here.
+/// Measures the memory of the model and its optimiser; the peak counts from here.
 void start_memory(const BenchCase& c, BenchResult& result) {
   reset_peak_bytes(c.device);
   result.fixed_bytes = memory_stats(c.device).live_bytes;
 }
 
-/// The rate of products, which is taken before and after the steps: others use the machine.
+/// The peak GEMM throughput, measured before and after the steps: others use the machine.
 void add_rate(const BenchCase& c, BenchResult& result) {
   if (c.gemm_rate) result.gemm_rates.push_back(tensor::measure_gemm_gflops(c.device));
 }
@@ -189,7 +190,7 @@ RunConfig configure(const BenchCase& c) {
   }
   RunConfig config = resolve(choices);
   config.model.nominal_length = c.n;                        // also where n is no power of two
-  if (config.model.classes == 0) config.model.classes = 2;  // own data tell later
+  if (config.model.classes == 0) config.model.classes = 2;  // custom data tell later
   return config;
 }
 

@@ -43,7 +43,7 @@ struct Timing {
 struct BenchResult {
   std::optional<StepParts> parts;           // of a step
   std::optional<double> serial_share;       // of a step, see bench_parts.hpp
-  std::optional<Timing> step;               // forward, backward, update; as trainings pay for it
+  std::optional<Timing> step;               // forward, backward, update; as in a run
   std::optional<Timing> waited_step;        // on a GPU: the host waits for each before the next one
   Timing forward;                           // of the model, evaluation mode
   std::optional<Timing> attention_forward;  // of one layer's, in the mode of the case
@@ -72,14 +72,14 @@ struct Measured {
 /// Full-length sequences of arbitrary tokens: what is timed.
 [[nodiscard]] data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model);
 
-/// Runs one case with the recipe's model; what the recipe accumulates does not count. A CPU computes
-/// the batch in parts that suit its caches, as trainings do. UsageError for an unknown name. By
-/// default recipe skytape stands for the method options of today with the model and dropout of recipe
-/// skyformer, so that figures of different years compare (BenchCase::papers_model).
+/// Runs one case with the recipe's model; what the recipe accumulates does not count. A CPU
+/// computes the batch in parts that suit its caches, as runs do. UsageError for an unknown name. By
+/// default recipe skytape stands for the method options of today with the model and dropout of
+/// recipe skyformer, so that figures of different years compare (BenchCase::papers_model).
 [[nodiscard]] BenchResult run_bench(const BenchCase& c);
 
-/// Peak bytes of the allocator in a training step that computes all examples of the case at once, on
-/// a CPU, too: model and optimiser are among them.
+/// Peak bytes of the allocator in a training step that computes all examples of the case at once,
+/// on a CPU, too: model and optimiser are among them.
 [[nodiscard]] std::int64_t peak_at_once(const BenchCase& c);
 
 /// Floating-point operations of a model's matrix products on `batch` examples of sizes.n tokens: of

@@ -25,7 +25,7 @@ double median(std::vector<double> values) {
   return *half;
 }
 
-/// Which of the submitted ones ran as each of one replay's records; kNobody: none did.
+/// Matches each of one replay's records with the submitted kernel that ran; kNobody: none did.
 class Matching {
  public:
   explicit Matching(const std::vector<GpuKernel>& submitted) : submitted_(submitted) {
@@ -65,8 +65,8 @@ class Matching {
     }
     return kNobody;
   }
-  /// A product or copy that directly follows; else one more kernel of the product before; else the first
-  /// one that follows what ran, as the record before may be a second stream's.
+  /// A product or copy that directly follows; else one more kernel of the product before; else the
+  /// first one that follows what ran, as the record before may be a second stream's.
   [[nodiscard]] std::size_t between(const KernelTime& record, std::size_t last,
                                     const std::vector<bool>& taken) const {
     const bool is_kernel = record.kind == KernelTime::Kind::kernel;
@@ -89,7 +89,7 @@ class Matching {
   std::set<std::string> ours_;
 };
 
-/// The names of one replay, in any order: streams beside each other may change it.
+/// The names of one replay, in any order: parallel streams may change it.
 std::vector<std::string> sorted_names(std::span<const KernelTime> records) {
   std::vector<std::string> names;
   for (const KernelTime& record : records) names.push_back(record.name);
@@ -231,7 +231,7 @@ StepKernels measure_kernels(const BenchCase& c) {
     const Clock::time_point start = Clock::now();
     if (i < kWarmUps) {
       direct.step(batch);
-      // What the host needs, and for events as long again.
+      // The time that the host needs, and as long again for events.
       busy_ms = std::min(kMostBusyMs, 1 + 4e-3 * us_since(start));
       synchronize(Device::cuda);
     } else {

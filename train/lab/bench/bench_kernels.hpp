@@ -1,4 +1,5 @@
-// The kernels of one training step on a GPU: how long each takes, beside what it moves and computes.
+// The kernels of one training step on a GPU: the time of each, and the bytes and operations of its
+// work.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,9 @@ struct KernelRow {
   std::int64_t blocks = 0, threads = 0, registers = 0, shared_bytes = 0;
   double us = 0;      // of all of them, as are the medians over the replays
   double gap_us = 0;  // between the end of whatever ran before and its start; overlapping: 0
-  // What it adds to the step: without the time in which a kernel that began before it still ran, and it
-  // did no more than wait (programmatic dependent launch) or ran beside it (a second stream).
+  // The time that it adds to the step: without the time in which a kernel that began before it
+  // still ran, and it only waited (programmatic dependent launch) or ran in parallel (a second
+  // stream).
   double added_us = 0;
 };
 

@@ -15,8 +15,8 @@
 namespace skytape::train {
 namespace {
 
-// swap_middle takes heads apart and puts them together around the projections; merge_heads has dropout
-// and residual in it, mlp its norm, too.
+// swap_middle takes heads apart and puts them together around the projections; merge_heads has
+// dropout and residual in it, mlp its norm, too.
 constexpr std::array<std::string_view, 7> kProducts = {
     "linear", "matmul", "swap_middle", "project_heads", "merge_heads", "bias_gelu_dropout", "mlp"};
 

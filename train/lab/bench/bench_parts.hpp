@@ -1,4 +1,4 @@
-// What a training step spends its time on.
+// The parts of a training step's time.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct StepParts {
 
 /// Share of f's time in which one OpenMP thread works alone, from the processor time of each
 /// thread: (most - mean) / most * t / (t - 1) for t threads; waking the others counts, too. It
-/// needs no t cores: more threads than cores show what a larger machine would wait for. Nothing for one
-/// thread, or where waiting threads spin (OMP_WAIT_POLICY is not "passive") and their time would
-/// count as work.
+/// needs no t cores: more threads than cores show what a larger machine would wait for. Nothing for
+/// one thread, or where waiting threads spin (OMP_WAIT_POLICY is not "passive") and their time
+/// would count as work.
 [[nodiscard]] std::optional<double> serial_share(const std::function<void()>& f);
 
 /// {"attention": ms, …}.

@@ -20,7 +20,7 @@ constexpr std::int64_t kMostRanks = 1024;   // of the model
 constexpr std::int64_t kLargeBatch = 1024;  // microbatches, where the batch is fixed
 constexpr double kNumberBytes = 4;          // f32
 constexpr double kRounds = 3;               // of a step: two of the sum, one about signals
-// What such networks are known to reach between two programs.
+// The latency and throughput that such networks are known to reach between two programs.
 constexpr Network kNetworks[] = {{"10 Gb/s Ethernet", 30e-6, 1.1e9},
                                  {"100 Gb/s InfiniBand", 2e-6, 11e9}};
 
@@ -28,7 +28,7 @@ double since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Of `seconds`, what the name stands for, a step.
+/// Returns the seconds of that name, per step.
 double part(const OpSeconds& seconds, const char* name, std::int64_t steps) {
   const auto found = seconds.find(name);
   return found == seconds.end() ? 0 : found->second / static_cast<double>(steps);

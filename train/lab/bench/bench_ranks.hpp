@@ -1,4 +1,4 @@
-// What a training step costs on several ranks: measured on those that run, and modelled for more.
+// The time of a training step on several ranks: measured on those that run, and modelled for more.
 #pragma once
 
 #include <cstdint>

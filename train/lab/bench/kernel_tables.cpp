@@ -1,4 +1,4 @@
-// What bench --kernels says of the kernels that were measured.
+// The tables of bench --kernels about the kernels that were measured.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using data::Json;
 
 namespace {
 
-/// Of one row, or of several together.
+/// The work of one row, or of several together.
 struct Work {
   double us = 0, gap_us = 0, bytes = 0, flops = 0;
   std::int64_t kernels = 0;
@@ -74,7 +74,7 @@ template <class Key> Table sums(const char* name, std::string title, const StepK
   return table;
 }
 
-/// How the kernels of a case were timed, and which of them do not fit what was counted.
+/// Returns how the kernels of a case were timed, and which of them do not fit the count.
 std::vector<std::string> notes_of(const BenchCase& c, const StepKernels& step) {
   const bool traced = step.why_events.empty();
   std::vector<std::string> notes;

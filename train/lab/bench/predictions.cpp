@@ -11,7 +11,7 @@ namespace {
 
 using data::Json;
 
-/// What a count depends on.
+/// Returns the key of a count: everything that it depends on.
 Json key_of(const BenchCase& c) {
   return {{"attention", c.attention}, {"n", c.n}, {"batch", c.batch}, {"features", c.features}};
 }

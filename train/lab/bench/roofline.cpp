@@ -37,7 +37,8 @@ std::vector<Work> counted_launches(BenchCase c, std::int64_t batch) {
 
 constexpr int kMultiprocessors = 132;  // of an H100 or H200
 
-/// The rate of a kernel whose products take three on tensor cores each, as its name then says; else 0.
+/// The rate of a kernel whose products take three on tensor cores each, as its name then says; else
+/// 0.
 double split_product_tflops(const GpuKernel& kernel, const Rates& rates) {
   if (kernel.name.ends_with("3xTF32")) return rates.product_tflops("tf32") / 3;
   if (kernel.name.ends_with("bf16x3")) return rates.product_tflops("bf16") / 3;

@@ -1,5 +1,5 @@
-// What a training step must at least take on a GPU: every kernel waits for its arithmetic or for
-// memory, whichever is longer. A program with CUDA counts the kernels that it would submit, without
+// The least time of a training step on a GPU: every kernel waits for its arithmetic or for memory,
+// whichever is longer. A program with CUDA counts the kernels that it would submit, without
 // a GPU (gpu_count.hpp); one without counts those of the CPU, which are other ones. Nothing here
 // depends on a clock.
 #pragma once
@@ -24,7 +24,7 @@ struct Rates {
   double copy_gbs = 4300;    // 10^9 bytes a second, read plus written
   double bf16_tflops = 790;  // 10^12 floating-point operations a second, library products
   double fp32_tflops = 67;   // without tensor cores: fp32 products and most of our own kernels
-  /// Of products, tiled and block attention in "fp32", "tf32" or "bf16".
+  /// Returns the throughput of GEMM, tiled and block attention in "fp32", "tf32" or "bf16".
   [[nodiscard]] double product_tflops(const std::string& precision) const;
 };
 
@@ -44,7 +44,7 @@ struct StepWork {
   double own_flops = 0;            // of kernels that never round operands to the precision alone
   std::optional<StepParts> parts;  // of the time; nothing where kernels belong to none
 };
-/// What kernels that were counted in this precision need.
+/// Returns the work and the least time of kernels that were counted in this precision.
 [[nodiscard]] StepWork predict(const std::vector<GpuKernel>& kernels, const Rates& rates,
                                const std::string& precision);
 

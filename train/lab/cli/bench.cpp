@@ -46,7 +46,7 @@ std::string cell(const Json& object, const char* key, int digits, double scale =
   return value.is_null() ? "-" : fmt::format("{:.{}f}", scale * value.get<double>(), digits);
 }
 
-// The rate of the machine's own products stands beside each case: shared machines change theirs.
+// Each case has the machine's GEMM throughput of its time: shared machines change theirs.
 constexpr const char* kRow =
     "{:<16} {:>6} {:>5} {:>8} {:>10} {:>9} {:>9} {:>9} {:>10} {:>9} {:>8} {:>9} {:>6} {:>6}\n";
 
@@ -80,7 +80,7 @@ void print_parts(const Json& results) {
   }
 }
 
-/// The steps again, beside the least time that an H200 needs for their work, and how they ran.
+/// The steps again, with the least time that an H200 needs for their work, and how they ran.
 void print_predicted(const Json& results) {
   fmt::print("\n{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", "attention", "n", "step ms",
              "predicted ms", "measured / predicted", "replayed", "nodes");
@@ -276,7 +276,7 @@ int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
   return 0;
 }
 
-/// Which steps are timed, and where.
+/// Declares the flags that choose the steps to time, and the device.
 void declare_cases(const Command& command, BenchFlags& flags) {
   command.add_option("--attention", flags.attention, "methods a,b,… or all");
   command.add_option("--n", flags.n, "lengths a,b,… or all");
@@ -285,7 +285,8 @@ void declare_cases(const Command& command, BenchFlags& flags) {
       .between(1, std::int64_t{1} << 32)
       .excludes({"--batch"})
       .default_text("");
-  command.add_option("--features", flags.all.features, "where a method has them").between(1, 65536);
+  command.add_option("--features", flags.all.features, "features of methods that have them")
+      .between(1, 65536);
   command.add_option("--steps", flags.all.steps, "timed repetitions").between(1, 1000000);
   command
       .add_option("--rounds", flags.rounds,
@@ -312,11 +313,11 @@ void add_bench(const Command& program) {
       .within(1.0, 1e13);
   command
       .add_option("--microbatch-ms", flags->microbatch_ms,
-                  "of another machine, for the model with --ranks; 0: as measured")
+                  "milliseconds of a microbatch on another machine, with --ranks; 0: as measured")
       .within(0.0, 1e9);
   command.add_flag(
       "--no-rates", flags->no_rates,
-      "measure no rates of products and copies: a tool that watches every access would "
+      "measure no GEMM throughput and no copies: a tool that watches every access would "
       "spend its time on them");
   command.add_option("--json", flags->json_file, "write machine and results there");
   command.add_option("--predicted", flags->predicted,
@@ -331,7 +332,7 @@ void add_bench(const Command& program) {
       .excludes({"--features", "--ranks", "--predicted", "--predict"});
   command
       .add_flag("--kernels", flags->kernels,
-                "cuda: every kernel of one step, its time beside its work")
+                "cuda: every kernel of one step, its time and its work")
       .excludes({"--forward", "--no-graph", "--ranks", "--predicted", "--predict"});
   command.runs([flags] {
     if (flags->kernels) return run_kernels(*flags);

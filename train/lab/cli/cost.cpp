@@ -90,7 +90,7 @@ int run(CostFlags flags) {
 
 void add_cost(const Command& program) {
   const Command command =
-      program.add_command("cost", "what methods cost: parameters, operations, time, memory");
+      program.add_command("cost", "costs of methods: parameters, operations, time, memory");
   const auto flags = std::make_shared<CostFlags>();
   CostOptions& o = flags->options;
   command.add_option("--tables", flags->tables,
@@ -98,20 +98,22 @@ void add_cost(const Command& program) {
                      "convergence; roofline: n = 2048, batch 32, 128 features on a GPU");
   command.add_option("--attention", flags->attention, "methods a,b,… or all");
   command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
-  command.add_option("--recipe", o.recipe, "whose batches and features: skyformer, skeinformer…");
-  command.add_option("--batch", o.batch, "examples that tasks are timed with").between(1, 1 << 20);
+  command.add_option("--recipe", o.recipe,
+                     "recipe of batches and features: skyformer, skeinformer…");
+  command.add_option("--batch", o.batch, "examples of a timed step of a task").between(1, 1 << 20);
   command.add_option("--steps", o.steps, "timed repetitions").between(1, 1 << 20);
   command
       .add_option("--patience-seconds", o.patience_seconds,
-                  "what takes longer is timed once; 0: no limit")
+                  "a case that takes longer is timed once; 0: no limit")
       .within(0.0, 1e6);
   command.add_option("--n", o.operations_n, "length, for operations").between(64, 1 << 20);
   command.add_option("--d", o.operations_features, "features, for operations").between(1, 65536);
-  command.add_option("--lengths", flags->lengths, "of the study by length");
-  command.add_option("--features", o.features, "in the study by length").between(1, 65536);
-  command.add_option("--tokens", o.tokens, "of a batch where their number is fixed")
+  command.add_option("--lengths", flags->lengths, "lengths of the study by length");
+  command.add_option("--features", o.features, "features in the study by length").between(1, 65536);
+  command.add_option("--tokens", o.tokens, "tokens of a batch in the study by length")
       .between(1, 1 << 20);
-  command.add_option("--inference-lengths", flags->inference_lengths, "of Linformer's table");
+  command.add_option("--inference-lengths", flags->inference_lengths,
+                     "lengths of Linformer's table");
   command.add_option("--projected", flags->projected, "k of Linformer's table");
   command.add_option("--memory", o.memory_gb, "GB that batches are compared on").within(0.001, 1e6);
   command

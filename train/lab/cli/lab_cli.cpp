@@ -47,7 +47,7 @@ InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {
     throw UsageError("give one of --from fresh, --run DIR, --model FOLDER and --qkv FILE");
   }
   if (model.empty() != text.empty()) {
-    throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
+    throw UsageError("--model FOLDER, an encoder, and --text FILE, its texts, go together");
   }
   if (!from.empty() && from != "fresh") {
     throw UsageError(fmt::format("--from: expected fresh, got '{}' (did you mean --run?)", from));

@@ -26,7 +26,7 @@ void add_mlm_curves(const Command& program);
 /// Adds all of them.
 void add_lab_commands(const Command& program);
 
-/// Where a study's queries, keys and values come from: --from fresh, --run DIR, --model FOLDER with
+/// The source of a study's queries, keys and values: --from fresh, --run DIR, --model FOLDER with
 /// --text FILE, or --qkv FILE.
 struct SourceFlags {
   std::string from, run, model, text, qkv, checkpoint = "best", data;
@@ -36,8 +36,8 @@ struct SourceFlags {
   Command command;  // that declares them
 
   void declare(const Command& command);
-  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named, or a
-  /// flag is given that only another would heed.
+  /// Opens it. A fresh model gets the longest of `lengths`. UsageError when two sources are named,
+  /// or a flag is given that only another would heed.
   [[nodiscard]] InputSource open(const std::vector<std::int64_t>& lengths) const;
 };
 inline constexpr std::int64_t kLongestFresh = std::int64_t{1} << 20;  // positions

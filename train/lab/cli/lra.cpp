@@ -82,7 +82,7 @@ int run(const LraFlags& flags) {
 
 void add_lra(const Command& program) {
   const Command command = program.add_command(
-      "lra", "run a grid of tasks and methods, and put it in a table beside the papers' numbers");
+      "lra", "run a grid of tasks and methods; print a table with the papers' numbers");
   const auto flags = std::make_shared<LraFlags>();
   command.add_option("--tasks", flags->tasks, "tasks a,b,…, or all: Path-X too");
   command.add_option("--attentions", flags->attentions, "methods a,b,… or all");
@@ -94,19 +94,19 @@ void add_lra(const Command& program) {
   command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
   command.add_option("--steps", flags->run.steps, "length of every run and of its schedule");
   command.add_option("--budget", flags->grid.budget,
-                     "20m, 2h: as many steps as every run has time for by itself on this machine");
+                     "20m, 2h: as many steps as fit this time for a run alone on this machine");
   command.add_option("--features", flags->grid.features, "for the methods that have them");
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command.add_option("--set", flags->run.set, "key=value, for every cell").default_text("");
   command.add_flag("--without-additions", flags->without_additions,
-                   "the papers' models: nothing of what tables say that a recipe adds to them");
+                   "the papers' models, without a recipe's additions");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--jobs", flags->grid.jobs, "cells at a time, which share the threads")
       .between(1, 256);
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--out", flags->out, "folder of the run folders and the table");
-  command.add_flag("--table-only", flags->table_only, "run nothing, show what is there");
+  command.add_flag("--table-only", flags->table_only, "run nothing, show the results so far");
   command.runs([flags] { return run(*flags); });
 }
 

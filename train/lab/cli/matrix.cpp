@@ -169,12 +169,11 @@ int run(MatrixFlags flags) {
 
 void add_matrix(const Command& program) {
   const Command command = program.add_command(
-      "matrix", "the attention matrix of every method for a sentence, beside the exact one");
+      "matrix", "the attention matrix of every method for a sentence, and the exact one");
   const auto flags = std::make_shared<MatrixFlags>();
   command.add_option("--run", flags->run, "run folder");
   command.add_option("--model", flags->model, "folder of a BERT or RoBERTa encoder");
-  command
-      .add_option("--sentence", flags->sentence, "what it reads: a text, an expression of ListOps")
+  command.add_option("--sentence", flags->sentence, "input: a text, an expression of ListOps")
       .required();
   command.add_option("--attention", flags->attention, "methods a,b,… or all");
   command.add_option("--n", flags->n, "tokens of the sentence that are read, at most")

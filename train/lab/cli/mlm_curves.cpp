@@ -64,7 +64,8 @@ void prepare_corpora(const CurvesFlags& flags, const CurvesOptions& options) {
       continue;
     }
     if (flags.from.empty()) {
-      throw DataError(fmt::format("{}: no corpus there; --from says what to pack", root.string()));
+      throw DataError(
+          fmt::format("{}: no corpus there; --from names the texts to pack", root.string()));
     }
     data::PrepareOptions prepare;
     prepare.from = flags.from;
@@ -146,23 +147,23 @@ void add_mlm_curves(const Command& program) {
       .add_option("--width", flags->width,
                   "channels; the MLP has four times as many, and a head 64 of them at most")
       .between(1, 65536);
-  command.add_option("--steps", flags->run.steps, "of every training and of its schedule");
+  command.add_option("--steps", flags->run.steps, "steps of every run and of its schedule");
   command
       .add_option("--batch", flags->options.batch,
                   "sequences of the shortest n in a step, which has as many tokens at every n")
       .between(1, 65536);
-  command.add_option("--seed", flags->run.seed, "of every training").natural();
+  command.add_option("--seed", flags->run.seed, "seed of every run").natural();
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command
       .add_option("--set", flags->run.set,
-                  "key=value, for every training; attention_dropout, else 0, for the exact ones")
+                  "key=value, for every run; attention_dropout, else 0, for the exact ones")
       .default_text("");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
-  command.add_option("--jobs", flags->jobs, "trainings at a time, which share the threads")
+  command.add_option("--jobs", flags->jobs, "runs at a time, which share the threads")
       .between(1, 256);
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
-  command.add_option("--out", flags->out, "folder of the trainings, tables and pictures");
-  command.add_flag("--table-only", flags->table_only, "train nothing, show what is there");
+  command.add_option("--out", flags->out, "folder of the runs, tables and pictures");
+  command.add_flag("--table-only", flags->table_only, "train nothing, show the results so far");
   command.runs([flags] { return run(*flags); });
 }
 

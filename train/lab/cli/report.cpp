@@ -30,7 +30,8 @@ void report_once(const ReportOptions& options) {
   std::fflush(stdout);
 }
 
-/// What the finished runs reached and when, as a table for a page like this project's own.
+/// Prints the accuracies and times of the finished runs, as a table for a page like this project's
+/// own.
 int print_markdown(const std::string& runs) {
   const FoundRuns found = find_runs(runs);
   warn(found.skipped);

@@ -47,7 +47,7 @@ void add_spectrum(const Command& program) {
       "spectrum", "singular values of attention, statistical dimension, condition numbers");
   const auto flags = std::make_shared<SpectrumFlags>();
   flags->source.declare(command);
-  command.add_option("--n", flags->n, "positions; default: 512, or what the source has")
+  command.add_option("--n", flags->n, "positions; default: 512, or the source's")
       .between(1, kLongestFresh)
       .default_text("");
   command.add_option("--examples", flags->options.examples, "examples of the source")

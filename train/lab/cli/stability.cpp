@@ -20,7 +20,7 @@ struct StabilityFlags {
   std::int64_t trained_steps = 300, trained_batch = 8;
 };
 
-/// Trains the methods beside each other.
+/// Trains the methods one after another.
 std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& base) {
   std::vector<GradientTrace> all;
   Progress progress;
@@ -72,7 +72,7 @@ void add_stability(const Command& program) {
   command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
   command.add_option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios");
   command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
-  command.add_option("--steps", flags->options.steps, "over which scores are averaged")
+  command.add_option("--steps", flags->options.steps, "steps over which scores are averaged")
       .between(1, 100000);
   command.add_option("--batch", flags->options.batch, "examples of a step; 0: the recipe's")
       .between(0, 65536);

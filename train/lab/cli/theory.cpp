@@ -40,7 +40,7 @@ std::vector<Statement> chosen(const std::string& list) {
 /// Random numbers, or those of the encoder, which `experiment` then names.
 TheorySizes sizes_of(const TheoryFlags& flags, Experiment& experiment) {
   if (flags.model.empty() != flags.text.empty()) {
-    throw UsageError("--model FOLDER, an encoder, and --text FILE, what it reads, go together");
+    throw UsageError("--model FOLDER, an encoder, and --text FILE, its texts, go together");
   }
   if (flags.model.empty()) {
     if (flags.command.count("--layer") > 0) {

@@ -1,7 +1,8 @@
 // Linformer's Figure 3: perplexity of masked language models, with exact attention and with
-// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp) and what is drawn of it.
+// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp) and what is
+// drawn of it.
 //
-// Letters: n tokens of a sequence, k rows that Linformer projects keys and values to.
+// Notation: n tokens of a sequence, k rows that Linformer projects keys and values to.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +21,10 @@ struct CurvesOptions {
   std::vector<std::int64_t> shares = {4, 8};             // k = n / share
   std::int64_t batch = 32;                               // sequences of the shortest n in a step
   Choices base;                                          // the rest of every cell
-  std::filesystem::path out;  // the cells' folders; the corpus of n lies in data/n<n>
+  std::filesystem::path out;  // the cells' folders; the corpus of n is in data/n<n>
 };
 
-/// A training of the figure.
+/// A run of the figure.
 struct CurveCell {
   std::int64_t n = 0, k = 0;  // k = 0: exact attention
   std::string sharing;        // of Linformer's projections; empty: exact attention
@@ -40,7 +41,7 @@ struct CurvePoint {
   double seconds = 0, perplexity = 0;  // of training; over the held-out documents' hidden tokens
 };
 
-/// What a cell has come to.
+/// The points of a cell so far.
 struct Curve {
   CurveCell cell;
   std::vector<CurvePoint> points;

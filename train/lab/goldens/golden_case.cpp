@@ -73,7 +73,7 @@ GoldenCase read_golden_case(const fs::path& folder) {
     for (const Json& array : meta.at("arrays")) {
       const fs::path name = array.at("file").get<std::string>();
       if (name.has_parent_path()) {
-        throw DataError(join(file.string(), ": array file ", name, " must lie beside it"));
+        throw DataError(join(file.string(), ": array file ", name, " must be next to it"));
       }
       NpyArray values = read_npy(folder / name);
       if (values.shape != array.at("shape").get<std::vector<std::int64_t>>()) {

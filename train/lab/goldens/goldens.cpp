@@ -57,8 +57,8 @@ Parameter& parameter_named(ParameterStore& store, const std::string& name) {
   throw Error(join("goldens: the method has no parameter or buffer '", name, "'"));
 }
 
-/// A head-level problem: q, k, v, dout and the names of the arrays to compare. Reformer's cases call
-/// it qk, out_heads, … beside the problem with its projections.
+/// A head-level problem: q, k, v, dout and the names of the arrays to compare. Reformer's cases
+/// call it qk, out_heads, … in addition to the problem with its projections.
 struct Names {
   std::string q = "q", k = "k", v = "v", dout = "dout", out = "out", dq = "dq", dk = "dk",
               dv = "dv";

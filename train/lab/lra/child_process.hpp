@@ -1,4 +1,4 @@
-// This program, started again as a child of its own.
+// This program, started again as a child process.
 #pragma once
 
 #include <sys/types.h>
@@ -10,11 +10,13 @@
 
 namespace skytape::train {
 
-/// A running program, which is no rank of its parent's job. Signals of the terminal do not reach it: its
-/// parent passes them on. When the parent dies, it gets SIGTERM, so that no run is left behind.
+/// A running program, which is no rank of its parent's job. Signals of the terminal do not reach
+/// it: its parent passes them on. When the parent dies, it gets SIGTERM, so that no run is left
+/// behind.
 class ChildProcess {
  public:
-  /// Starts this program with the arguments; what it prints is appended to `log`. Error if that fails.
+  /// Starts this program with the arguments; what it prints is appended to `log`. Error if that
+  /// fails.
   ChildProcess(const std::vector<std::string>& arguments, const std::filesystem::path& log);
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;

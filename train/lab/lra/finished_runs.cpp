@@ -63,7 +63,7 @@ Cell with_interval(double share, std::int64_t examples) {
   return fmt::format("{:.1f} ± {:.1f}", 100 * share, 196 * error);
 }
 
-/// How long the weights were pre-trained that the run started from.
+/// Returns how long the weights were pre-trained that the run started from.
 Cell pretraining_time(const FinishedRun& run) {
   const data::Json& facts = data::member(run.config, "pretraining");
   return facts.is_null() ? "–" : duration_text(facts.value("train_seconds", 0.0));

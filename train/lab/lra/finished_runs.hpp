@@ -37,22 +37,23 @@ struct FoundRuns {
   std::vector<std::string> skipped;  // "folder: why": not finished, or broken
 };
 
-/// Reads every run folder directly below `folder`, in the order of their names, or the run that the folder
-/// itself holds. Folders that hold no file of a run are passed over.
+/// Reads every run folder directly below `folder`, in the order of their names, or the run that the
+/// folder itself holds. Folders that hold no file of a run are passed over.
 [[nodiscard]] FoundRuns find_runs(const std::filesystem::path& folder);
 
-/// Whether the folder holds a file of a run.
+/// Returns whether the folder holds a file of a run.
 [[nodiscard]] bool holds_run(const std::filesystem::path& folder);
 /// Returns a folder's name, also where the path to it ends in "." or "/".
 [[nodiscard]] std::string name_of_folder(const std::filesystem::path& folder);
 
-/// What a configuration adds to the papers' model beside the attention method: "n-grams of up to 5
-/// tokens, cosine of the pair"; empty: nothing. Of a config.json or a result.json.
+/// Returns a configuration's additions to the papers' model, apart from the attention method:
+/// "n-grams of up to 5 tokens, cosine of the pair"; empty: none. Takes a config.json or a
+/// result.json.
 [[nodiscard]] std::string added_to_papers(const data::Json& config);
 
-/// A row per run that noted it: seconds, steps and real tokens of training until a dev evaluation was
-/// above the trivial baseline, above the papers' best cell, and at its own best, and what its tested
-/// weights reach. Empty where none did.
+/// A row per run that noted it: seconds, steps and real tokens of training until a dev evaluation
+/// was above the trivial baseline, above the papers' best cell, and at its own best, and what its
+/// tested weights reach. Empty where none did.
 [[nodiscard]] Table time_table(const std::vector<FinishedRun>& runs);
 
 }  // namespace skytape::train

@@ -39,7 +39,8 @@ std::vector<std::string> axis(const std::vector<std::string>& values) {
   return values.empty() ? std::vector<std::string>{""} : values;
 }
 
-/// UsageError for features that the user sets in all cells, where a method has none: a flag is for that.
+/// UsageError for features that the user sets in all cells, where a method has none: a flag is for
+/// that.
 void refuse_features(const GridOptions& options, const std::string& attention) {
   if (attention::find(attention).has_option("features")) return;
   for (const Choice& choice : options.base.values) {
@@ -74,8 +75,8 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   return cell;
 }
 
-/// What the run in a folder is, or the first phase of one of two; null: there is none, or a broken one,
-/// which its own process names when it starts there.
+/// Returns the config.json of the run in a folder, or of the first phase of one of two; null: there
+/// is none, or a broken one, which its own process names when it starts there.
 Json run_in(const fs::path& folder) {
   try {
     if (fs::exists(config_file(folder))) return read_config(folder);
@@ -89,7 +90,8 @@ Json run_in(const fs::path& folder) {
   }
 }
 
-/// facts() of a task's data; null where they are not prepared, or broken, which the grid says later.
+/// facts() of a task's data; null where they are not prepared, or broken, which the grid says
+/// later.
 Json data_of(const RunConfig& config) {
   try {
     if (!data::is_prepared(*config.task, config.data_root)) return {};
@@ -112,7 +114,7 @@ std::string what_differs(Json there, const GridCell& cell) {
 }
 
 /// The steps that --budget leaves time for: those of the cell's run where there is one already that
-/// differs in nothing else, so that the same command goes on.
+/// differs in nothing else, so that the same command continues it.
 template <class Make> std::string budgeted_steps(const GridOptions& options, const Make& make) {
   const double seconds = parse_duration("--budget", options.budget);
   const GridCell cell = make("");
@@ -120,7 +122,7 @@ template <class Make> std::string budgeted_steps(const GridOptions& options, con
     try {
       return what_differs(there, make(steps)).empty();
     } catch (const UsageError&) {
-      return false;  // so many steps have no place beside what is set now
+      return false;  // so many steps contradict the settings now
     }
   };
   for (int n = 1;; ++n) {
@@ -222,7 +224,8 @@ class Grid {
     }
   }
 
-  /// The recipe as an argument. A file's is what it was when the grid read it, in a copy beside the run.
+  /// The recipe as an argument. A file's is what it was when the grid read it, in a copy next to
+  /// the run.
   static std::string recipe_of(const GridCell& cell, const fs::path& folder) {
     if (cell.recipe.file.empty()) return cell.choices.recipe;
     const fs::path copy = folder / "recipe" / cell.recipe.file;
@@ -274,7 +277,7 @@ class Grid {
     }
   }
 
-  /// What a cell reached, how long it took and the memory that it needed.
+  /// Returns a text on a cell's accuracy, its time and the memory that it needed.
   static std::string outcome(const Running& run, const fs::path& file) {
     const bool masked = run.cell->config.model.objective == nn::Objective::predict_masked;
     const Json result = masked ? read_pretraining_result(file) : read_result(file);
@@ -311,7 +314,7 @@ class Grid {
           fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(), listed(failed_)));
     }
     if (signal_received() != 0) {
-      progress_.line("stopped by a signal: the same command goes on");
+      progress_.line("stopped by a signal: the same command continues it");
       return 128 + signal_received();
     }
     return failed_.empty() ? 0 : 1;

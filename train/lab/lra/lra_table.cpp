@@ -32,7 +32,7 @@ double mean_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// Of a sample: from two values on.
+/// Returns the sample's standard deviation; needs at least two values.
 double deviation_of(const std::vector<double>& values) {
   const double mean = mean_of(values);
   double squares = 0;
@@ -86,8 +86,8 @@ class TableMaker {
   }
 
  private:
-  /// A name for every run, wanted or found. Of two that compute the same, one by a value that was set to
-  /// what the recipe says anyway, the wanted one says the name.
+  /// A name for every run, wanted or found. Of two that compute the same, one by a value that was
+  /// set to what the recipe says anyway, the wanted one says the name.
   void name_rows() {
     std::vector<Json> configs = wanted_;
     for (const FinishedRun& run : found_.runs) configs.push_back(run.config);
@@ -175,7 +175,7 @@ class TableMaker {
     });
     if (arena) {
       table_.notes.emplace_back(
-          "Long Range Arena paper: larger models with schedules of their own for each task (recipe "
+          "Long Range Arena paper: larger models with separate schedules for each task (recipe "
           "`lra`); its Retrieval trains 5,000 steps and is known to be low.");
     }
     note("text",
@@ -246,7 +246,8 @@ std::string to_text(const TableCell& cell, const std::optional<double>& baseline
                     cell.runs.size() > tests.size() ? fmt::format(" of {}", cell.runs.size()) : "");
 }
 
-/// What a row's tasks add: "–" nothing, one text where all add the same, else task by task.
+/// Returns the additions of a row's tasks: "–" for none, one text where all have the same, else
+/// task by task.
 std::string added_text(const TableRow& row) {
   std::vector<std::string> texts, parts;
   for (const auto& [task, cell] : row.cells) {
@@ -321,7 +322,8 @@ Table to_table(const AccuracyTable& table) {
   }
   out.notes.emplace_back(
       "Over several seeds: mean ± standard deviation (lowest–highest). –: no finished run. ↓: "
-      "not above the trivial baseline. Added: to the papers' model, beside the attention method.");
+      "not above the trivial baseline. Added: to the papers' model, apart from the attention "
+      "method.");
   out.notes.insert(out.notes.end(), table.notes.begin(), table.notes.end());
   return out;
 }

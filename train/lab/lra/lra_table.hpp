@@ -1,4 +1,4 @@
-// The accuracy table of the Long Range Arena: finished runs of a folder beside the papers' numbers
+// The accuracy table of the Long Range Arena: finished runs of a folder next to the papers' numbers
 // and the trivial baselines.
 #pragma once
 
@@ -42,10 +42,10 @@ struct AccuracyTable {
   std::vector<std::string> notes, skipped;
 };
 
-/// Runs that are wanted (as to_json() has their configurations, and "data" where it is known which) first,
-/// then what else was found, then the papers' rows, method by method. Only runs that compute the same but
-/// for their seeds share a cell: see identity.hpp. A run of a seed or on data that its cell does not
-/// expect (twice the same seed, two data sets) is skipped and named.
+/// Runs that are wanted (as to_json() has their configurations, and "data" where it is known which)
+/// first, then what else was found, then the papers' rows, method by method. Only runs that compute
+/// the same but for their seeds share a cell: see identity.hpp. A run of a seed or on data that its
+/// cell does not expect (twice the same seed, two data sets) is skipped and named.
 [[nodiscard]] AccuracyTable make_table(const std::vector<data::Json>& wanted, FoundRuns found);
 
 /// The table as it is shown, in words: mean over seeds with their deviation, "–" where no run is

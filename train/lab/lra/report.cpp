@@ -26,7 +26,8 @@ namespace {
 namespace fs = std::filesystem;
 using data::Json;
 
-// ---- the page's parts ----------------------------------------------------------------------------
+// ---- the page's parts
+// ----------------------------------------------------------------------------
 
 /// Runs that differ in their seeds alone, as identity_of() says: a line.
 struct Line {
@@ -213,7 +214,7 @@ std::vector<std::string> tasks_of(const std::vector<ReportRun>& runs) {
   for (const data::TaskInfo& task : data::tasks()) {
     if (present.erase(std::string(task.name)) > 0) ordered.emplace_back(task.name);
   }
-  ordered.insert(ordered.end(), present.begin(), present.end());  // own data
+  ordered.insert(ordered.end(), present.begin(), present.end());  // custom data
   return ordered;
 }
 
@@ -229,7 +230,8 @@ std::string picture(const fs::path& svg, std::string_view title, bool drawn) {
       html_escaped(svg.parent_path().string()));
 }
 
-/// What the finished runs reached. `skipped` gets what of them no other part of the page tells.
+/// Returns the results of the finished runs. `skipped` gets those that no other part of the page
+/// tells.
 std::string accuracy_tables(const fs::path& runs, std::vector<std::string>& skipped) {
   FoundRuns finished = find_runs(runs);
   const Table times = time_table(finished.runs);
@@ -239,7 +241,7 @@ std::string accuracy_tables(const fs::path& runs, std::vector<std::string>& skip
     skipped.push_back(line);
   }
   return heading("The arena, task by task") + to_html(arena_table(accuracies)) +
-         heading("Accuracy beside the papers") + to_html(to_table(accuracies)) +
+         heading("Accuracy and the papers' accuracy") + to_html(to_table(accuracies)) +
          (times.rows.empty() ? "" : heading("Time to accuracy") + to_html(times));
 }
 

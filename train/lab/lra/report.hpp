@@ -1,7 +1,7 @@
-// One page about a folder of runs and studies: curves, accuracies beside the papers', every run's
+// One page about a folder of runs and studies: curves, accuracies next to the papers', every run's
 // figures, and the tables and pictures of the studies.
 //
-//   report.html      or another name; needs nothing beside itself
+//   report.html      or another name; needs no other file
 //   curves-TASK.*    data, script and pictures of the curves (plot.hpp)
 #pragma once
 
@@ -13,7 +13,7 @@ namespace skytape::train {
 
 struct ReportOptions {
   std::filesystem::path
-      runs;  // run folders and folders of studies lie directly below it; or one run
+      runs;  // run folders and folders of studies are directly below it; or one run
   std::filesystem::path out;  // a folder, or the page's own name: FOLDER/NAME.html
   int refresh_seconds = 0;    // above zero: the page loads itself anew
 };

@@ -1,4 +1,4 @@
-// What the report page tells of a folder: its runs, finished or not, and its studies.
+// The contents of a folder for the report page: its runs, finished or not, and its studies.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct ReportRun {
   std::vector<double> step_at, seconds_at, loss;
   std::vector<double> dev_step_at, dev_seconds_at, dev_accuracy;  // per cent
 
-  /// Of training, as far as its metrics go; 0: there are none yet.
+  /// Returns the seconds of training, as far as its metrics go; 0: there are none yet.
   [[nodiscard]] double seconds() const;
 };
 
-/// A study's tables and the pictures beside them.
+/// A study's tables and their pictures.
 struct ReportStudy {
   std::string name, facts;
   std::vector<Table> tables;
@@ -41,8 +41,8 @@ struct ReportRuns {
   std::vector<std::string> skipped;
 };
 
-/// Runs, pre-trainings and studies below `root`, by name, or the run that `root` itself holds; what is
-/// broken is skipped, with the reason. DataError where there is none.
+/// Runs, pre-trainings and studies below `root`, by name, or the run that `root` itself holds; what
+/// is broken is skipped, with the reason. DataError where there is none.
 [[nodiscard]] ReportRuns read_report_runs(const std::filesystem::path& root);
 
 }  // namespace skytape::train

@@ -111,7 +111,7 @@ struct Place {
   std::span<const Row> table;
   std::array<double, 5> Row::*figures;
 };
-/// Where the figures are printed, in the order of PaperFigure.
+/// The places in the papers where the figures are printed, in the order of PaperFigure.
 constexpr Place kPlaces[] = {{kSkyformer, &Row::first},   {kSkyformer, &Row::second},
                              {kSkeinformer, &Row::first}, {kSkeinformer, &Row::second},
                              {kConvergence, &Row::first}, {kConvergence, &Row::second},

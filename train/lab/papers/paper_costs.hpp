@@ -1,5 +1,5 @@
-// What the papers print about time and memory, on one Tesla V100 of 16 GB: our machines differ, so
-// only ratios between methods can be compared.
+// The papers' figures on time and memory, on one Tesla V100 of 16 GB: our machines differ, so only
+// ratios between methods can be compared.
 #pragma once
 
 #include <optional>

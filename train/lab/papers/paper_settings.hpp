@@ -1,5 +1,5 @@
-// Hyper-parameters as the papers print them. Their published code has others here and there: recipes
-// say which they take.
+// Hyper-parameters as the papers print them. Their published code has others here and there:
+// recipes say which they take.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace skytape::train {
 
-/// Of one task, for all methods of the paper's table. Both papers: 2 layers of width 64, 128 hidden
-/// numbers, 2 heads, mean pooling.
+/// The settings of one task, for all methods of the paper's table. Both papers have 2 layers of
+/// width 64, 128 hidden numbers, 2 heads, mean pooling.
 struct PaperSettings {
   std::string_view recipe;  // that reproduces the paper, "skyformer" or "skeinformer"
   std::string_view task;

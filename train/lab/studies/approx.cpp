@@ -60,7 +60,7 @@ std::vector<Candidate> candidates(const ApproxOptions& options) {
   return all;
 }
 
-/// What a method is made with for inputs of these shapes.
+/// Returns the context for building a method for inputs of these shapes.
 attention::LayerContext layer_context(const attention::Inputs& in, std::int64_t n,
                                       ParameterStore& store) {
   attention::LayerContext context{0, in.q.size(1), in.q.size(3), n, "", &store};
@@ -95,7 +95,7 @@ void check(const InputSource& source, const ApproxOptions& options,
   }
 }
 
-/// Output of a method with initial values and draws of its own.
+/// Output of a method with its own initial values and draws.
 Tensor run_method(const Candidate& c, const attention::Inputs& in, const Random& random) {
   ParameterStore store;
   const auto method = c.spec->make(layer_context(in, in.q.size(2), store), c.options);

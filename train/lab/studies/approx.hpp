@@ -1,11 +1,12 @@
-// How well attention methods approximate exact attention: the spectral norm of the difference of the
-// outputs, over the number of features (Figure 1 of Skyformer and of Skeinformer).
+// The approximation study measures how well methods approximate exact attention: the spectral norm
+// of the difference of the outputs, over the number of features (Figure 1 of Skyformer and of
+// Skeinformer).
 //
 // The usual inputs are the first layer's: the embedded sequence through the projections, as in the
 // papers' figures. Each method is compared with the exact attention that it stands for
 // (Spec::approximates). A trial is one example of the source with fresh draws and fresh initial
-// values of the methods; its error is the mean over the heads, and the study reports mean and standard
-// error over trials, absolute and relative to the spectral norm of the exact output.
+// values of the methods; its error is the mean over the heads, and the study reports mean and
+// standard error over trials, absolute and relative to the spectral norm of the exact output.
 //
 // For comparison softmax and kernelized attention have a row "best rank d": with the truncated
 // singular value decomposition P_d of its matrix P, the error of P_d V. The papers approximate the
@@ -13,7 +14,7 @@
 // exact from d = D on. By Eckart and Young P_d is the best matrix of rank d, but times V it is a
 // yardstick, not a bound: a method that knows V can do better.
 //
-// Letters: H heads, N positions, D head width, d features.
+// Notation: H heads, N positions, D head width, d features.
 #pragma once
 
 #include <cstdint>
@@ -55,8 +56,8 @@ struct ApproxCell {
   Estimate exact_norm;  // spectral norm of the exact output
 };
 
-/// All names with something to approximate, in the order of the registry; those that read the layer's
-/// input only where there is one (`with_x`).
+/// All names with something to approximate, in the order of the registry; those that read the
+/// layer's input only where there is one (`with_x`).
 [[nodiscard]] std::vector<std::string> approximating_methods(bool with_x);
 
 /// Runs the study: cells by length, then target, then method, then features. UsageError before
@@ -65,8 +66,8 @@ struct ApproxCell {
 [[nodiscard]] std::vector<ApproxCell> run_approx(const InputSource& source,
                                                  const ApproxOptions& options);
 
-/// Two tables (relative in per cent, absolute) for each length and target: rows are methods, columns
-/// numbers of features.
+/// Two tables (relative in per cent, absolute) for each length and target: rows are methods,
+/// columns numbers of features.
 [[nodiscard]] std::vector<Table> tables(const std::vector<ApproxCell>& cells);
 [[nodiscard]] data::Json to_json(const std::vector<ApproxCell>& cells);
 

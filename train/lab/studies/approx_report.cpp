@@ -1,4 +1,4 @@
-// What the approximation study shows: tables, JSON, figures.
+// The approximation study's tables, JSON and figures.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -37,7 +37,7 @@ std::vector<std::int64_t> usual_lengths(std::int64_t longest) {
   return lengths;
 }
 
-/// What the attention of every layer sees when the model reads the batch's first sequence.
+/// Returns the attention's inputs in every layer when the model reads the batch's first sequence.
 std::vector<LayerInputs> observe(const nn::Model& model, const data::Batch& batch,
                                  std::uint64_t seed) {
   std::vector<LayerInputs> layers;
@@ -97,7 +97,8 @@ void check_length(const InputSource& source, std::int64_t n) {
   }
 }
 
-// ---- a fresh model -------------------------------------------------------------------------------
+// ---- a fresh model
+// -------------------------------------------------------------------------------
 
 InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int64_t longest) {
   Choices choices;
@@ -123,7 +124,8 @@ InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int
   return source;
 }
 
-// ---- a trained run -------------------------------------------------------------------------------
+// ---- a trained run
+// -------------------------------------------------------------------------------
 
 namespace {
 
@@ -201,7 +203,8 @@ InputSource run_inputs(const fs::path& folder, const std::string& checkpoint,
   return source;
 }
 
-// ---- a pre-trained encoder -----------------------------------------------------------------------
+// ---- a pre-trained encoder
+// -----------------------------------------------------------------------
 
 namespace {
 
@@ -277,7 +280,8 @@ InputSource encoder_inputs(const fs::path& folder, const fs::path& texts,
   return source;
 }
 
-// ---- a file --------------------------------------------------------------------------------------
+// ---- a file
+// --------------------------------------------------------------------------------------
 
 namespace {
 

@@ -1,7 +1,7 @@
 // Queries, keys and values for studies of attention: of a fresh model, of a trained run on its own
 // data, of a pre-trained encoder on texts, or from a file.
 //
-// Letters: H heads, N positions, D head width.
+// Notation: H heads, N positions, D head width.
 #pragma once
 
 #include <cstdint>
@@ -29,14 +29,14 @@ struct LayerInputs {
   Tensor out;            // [1, H, N, D]: the output of the model's own attention; files: of softmax
 };
 
-/// Where the inputs come from.
+/// The source of the inputs.
 struct InputSource {
   std::string name;                         // for titles: "fresh softmax model"
   data::Json facts;                         // for result files
   std::int64_t longest = 0;                 // positions that an example can have
   std::vector<std::int64_t> usual_lengths;  // when the user names none
   std::int64_t layers = 0;
-  bool has_x = true;  // whether examples carry the layer's input: files do not
+  bool has_x = true;  // whether examples have the layer's input: files do not
   /// All layers on example number `index`, cut to n positions. Numbers beyond a source's last
   /// example start again at the first. DataError if no example is that long.
   std::function<std::vector<LayerInputs>(std::int64_t n, std::int64_t index)> example;
@@ -60,17 +60,17 @@ void check_length(const InputSource& source, std::int64_t n);
 [[nodiscard]] InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed,
                                        std::int64_t longest);
 
-/// A trained run on the test split of its task, in file order; examples with fewer than n tokens are
-/// passed over. `data_root` replaces the saved one unless it is empty. DataError if there is no run,
-/// UsageError if its method has no keys of its own.
+/// A trained run on the test split of its task, in file order; examples with fewer than n tokens
+/// are passed over. `data_root` replaces the saved one unless it is empty. DataError if there is no
+/// run, UsageError if its method has no keys of its own.
 [[nodiscard]] InputSource run_inputs(const std::filesystem::path& folder,
                                      const std::string& checkpoint,
                                      const std::filesystem::path& data_root);
 
-/// A pre-trained encoder on a file with one text a line, in the file's order; its two ends are among
-/// the n tokens, longer texts are cut, shorter ones passed over. With `untrained`, a seed, its size
-/// and tokeniser with the initial weights of BERT. DataError if there is no encoder or no file, or
-/// where a text is no UTF-8.
+/// A pre-trained encoder on a file with one text a line, in the file's order; its two ends are
+/// among the n tokens, longer texts are cut, shorter ones passed over. With `untrained`, a seed,
+/// its size and tokeniser with the initial weights of BERT. DataError if there is no encoder or no
+/// file, or where a text is no UTF-8.
 [[nodiscard]] InputSource encoder_inputs(const std::filesystem::path& folder,
                                          const std::filesystem::path& texts,
                                          std::optional<std::uint64_t> untrained = {});

@@ -1,7 +1,7 @@
 // The exact attentions that studies compare with, and their matrices. Everything on the CPU, in the
 // dtype of the inputs.
 //
-// Letters: H heads, N positions, D head width.
+// Notation: H heads, N positions, D head width.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace skytape::train {
 /// as keys, what Reformer stands for): [B, H, N, D].
 [[nodiscard]] Tensor exact_output(const std::string& name, const attention::Inputs& in);
 
-/// Whether attention_matrix() knows the attention.
+/// Returns whether attention_matrix() knows the attention.
 [[nodiscard]] bool has_matrix(const std::string& name);
 
 /// The matrix P of one head of a single example, of which P V is the output at real tokens: [N, N],

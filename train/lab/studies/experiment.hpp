@@ -1,5 +1,5 @@
-// Results of an experiment: printed as they come, and kept in a folder with the facts that numbers
-// depend on.
+// Results of an experiment: printed as they come, and kept in a folder with the metadata that
+// numbers depend on.
 //
 //   NAME.json   machine, revision, date, facts, all tables, details
 //   NAME.md     the same for readers
@@ -33,10 +33,10 @@ class Experiment {
   Experiment(const Experiment&) = delete;
   Experiment& operator=(const Experiment&) = delete;
 
-  /// A fact of the experiment: "seed", "steps", …
+  /// An entry of the experiment's metadata: "seed", "steps", …
   void note(const std::string& key, data::Json value) { facts_[key] = std::move(value); }
   void add(Table table);
-  /// What programs may want and readers do not: for the JSON file alone.
+  /// Adds a detail that programs may want and readers do not: for the JSON file alone.
   void detail(const std::string& key, data::Json value) { details_[key] = std::move(value); }
   void add(Figure figure) { figures_.push_back(std::move(figure)); }
 

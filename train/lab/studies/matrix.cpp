@@ -18,10 +18,11 @@
 namespace skytape::train {
 namespace {
 
-/// What comes out for values [1, H, N, D].
+/// Returns the output for values [1, H, N, D].
 using Output = std::function<Tensor(const Tensor& values)>;
 
-/// The matrix of `output`, which is linear in values of that shape, at one head: D columns at a time.
+/// The matrix of `output`, which is linear in values of that shape, at one head: D columns at a
+/// time.
 Tensor matrix_of(const Tensor& values, std::int64_t head, const Output& output) {
   const std::int64_t heads = values.size(1), n = values.size(2), d = values.size(3);
   std::vector<Tensor> columns;  // [N, D]
@@ -39,7 +40,8 @@ Tensor matrix_of(const Tensor& values, std::int64_t head, const Output& output) 
   return tensor::narrow(tensor::concat(columns, 1), 1, 0, n);
 }
 
-/// What a method gives. What it draws, it draws once, from the text's own.
+/// Returns a method's output as a function of the values. It draws its random arrays once, for the
+/// text itself.
 Output output_of(const attention::Method& method, attention::Inputs in, const Random& random) {
   attention::Call call;
   call.random = random;
@@ -69,7 +71,7 @@ std::pair<double, double> ends(const Tensor& matrix) {
   return {*low, *high};
 }
 
-/// Whether the matrix times a head's values [N, D] is its output [N, D], but for rounding.
+/// Returns whether the matrix times a head's values [N, D] is its output [N, D], but for rounding.
 bool explains(const Tensor& matrix, const Tensor& values, const Tensor& out) {
   constexpr double kRounding = 1e-4;  // of f32, which a trained method computes in
   const auto largest = [](const Tensor& x) {
@@ -80,7 +82,7 @@ bool explains(const Tensor& matrix, const Tensor& values, const Tensor& out) {
   return largest(tensor::subtract(product, out.to(DType::f64))) <= kRounding * largest(out);
 }
 
-/// What a method stands for: itself stands for softmax where it is exact.
+/// Returns the attention that a method approximates; an exact one stands for softmax.
 std::string target_of(const attention::Spec& spec) {
   return spec.approximates.empty() ? "softmax" : spec.approximates;
 }
@@ -226,7 +228,7 @@ std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
         fmt::format("{}, layer {}: what each method weighs tokens by", text.model, text.layer),
         {},
         4};
-    // What lies beyond the exact matrix's weights has the colours of the ends.
+    // Weights beyond the exact matrix's range have the colours of the ends.
     for (const MethodMatrix& m : study.matrices) {
       HeatMap drawn = map(m.name, m.matrix);
       drawn.low = 0;
@@ -241,7 +243,7 @@ std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
     std::replace(file.begin(), file.end(), ' ', '-');
     all.push_back(
         {file,
-         fmt::format("{}, layer {}: {} beside {}", text.model, text.layer, m.name, m.target),
+         fmt::format("{}, layer {}: {} and {}", text.model, text.layer, m.name, m.target),
          {scaled("exact: " + m.target, m.exact, m.matrix), scaled(m.name, m.matrix, m.exact),
           map("difference", tensor::subtract(m.matrix, m.exact))},
          3});

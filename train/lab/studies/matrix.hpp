@@ -1,7 +1,7 @@
 // The matrix that a method multiplies the values with, for one text: what it would weigh each token
 // by, whatever way it computes.
 //
-// Letters: H heads, N tokens, D head width.
+// Notation: H heads, N tokens, D head width.
 #pragma once
 
 #include <cstdint>
@@ -53,14 +53,14 @@ struct MatrixStudy {
 /// The effective matrices of every method at one head: column j is the output where the value of
 /// token j is one, and of all others zero. Draws that look at the values see the text's own. A
 /// method whose output is something else (Luna's memory is made of values, Longformer's global
-/// tokens have values of their own) has no such matrix, and is left out.
+/// tokens have their own values) has no such matrix, and is left out.
 /// UsageError for a head that the model does not have, more features than tokens, bad options, and
 /// where no method has a matrix.
 [[nodiscard]] MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options);
 
 [[nodiscard]] Table table(const MatrixStudy& study, const MatrixText& text);
 [[nodiscard]] data::Json to_json(const MatrixStudy& study);
-/// All methods beside each other, then a figure for each: the exact matrix, the method's, and the
+/// All methods next to each other, then a figure for each: the exact matrix, the method's, and the
 /// difference.
 [[nodiscard]] std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text);
 

@@ -2,7 +2,7 @@
 // cumulative spectrum of the attention matrix (Linformer, Figure 1), and what Skyformer's theory
 // and its landmarks meet: statistical dimension, leverage scores, condition numbers. All in f64.
 //
-// Letters: H heads, N positions, D head width, L landmarks.
+// Notation: H heads, N positions, D head width, L landmarks.
 #pragma once
 
 #include <array>
@@ -41,8 +41,9 @@ struct HeadSpectrum {
   std::vector<double> output;  // [D]: singular values of the attention's output, largest first
   MatrixSpectrum softmax;      // exp(Q K^T / sqrt(D)), rows divided by their sums
   MatrixSpectrum kernelized;   // the Gaussian kernel between queries and keys
-  // Of C = k(X, X), X the scaled queries and keys (exact_attention.hpp), with lambda = a share of
-  // its norm: leverage score l_i = [C (C + lambda I)^-1]_ii, statistical dimension = their sum.
+  // Figures of C = k(X, X), X the scaled queries and keys (exact_attention.hpp), with lambda = a
+  // share of its norm: leverage score l_i = [C (C + lambda I)^-1]_ii, statistical dimension = their
+  // sum.
   std::array<double, kRidges.size()> dimension = {};
   std::array<double, kRidges.size()> coherence = {};  // 2 N max l_i / dimension; 1: all alike
   std::vector<double> leverage;                       // [2 N], largest first

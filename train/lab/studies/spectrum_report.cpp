@@ -1,4 +1,4 @@
-// What the study of spectra shows: tables, JSON, figures.
+// The tables, JSON and figures of the study of spectra.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string head_name(const HeadSpectrum& s) {
   return fmt::format("layer {} head {}", s.layer, s.head);
 }
 
-/// What figures draw as lines, and their shares, as means over the heads of each layer.
+/// Returns the lines of the figures, and their shares, as means over the heads of each layer.
 std::vector<HeadSpectrum> means_of_layers(const std::vector<HeadSpectrum>& heads) {
   std::map<std::int64_t, double> heads_of;  // each layer
   for (const HeadSpectrum& s : heads) ++heads_of[s.layer];
@@ -161,7 +161,8 @@ Json to_json(const std::vector<HeadSpectrum>& heads) {
   return results;
 }
 
-// ---- figures -------------------------------------------------------------------------------------
+// ---- figures
+// -------------------------------------------------------------------------------------
 
 namespace {
 

@@ -14,12 +14,12 @@
 
 namespace skytape::train {
 
-/// tau_i = |f(x_i, W_i) - f(x_i, W_{i-1})|_F^2 / |W_i - W_{i-1}|_F^2, f the embedding after the last
-/// layer and its norm, x_i the i-th batch, W_i all trainable weights after the step on it. The paper
-/// does not say what dropout does meanwhile, and it decides which methods come out as stable:
+/// tau_i = |f(x_i, W_i) - f(x_i, W_{i-1})|_F^2 / |W_i - W_{i-1}|_F^2, f the embedding after the
+/// last layer and its norm, x_i the i-th batch, W_i all trainable weights after the step on it. The
+/// paper does not say what dropout does meanwhile, and it decides which methods come out as stable:
 struct InstabilityScores {
   std::vector<double> weights;  // f in evaluation mode, same draws on both sides: the weights alone
-  std::vector<double> dropout;  // f as training computes it: each side draws masks of its own
+  std::vector<double> dropout;  // f as training computes it: each side draws its own masks
 };
 
 /// Scores of the first `steps` steps of a fresh model.

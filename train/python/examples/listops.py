@@ -1,4 +1,4 @@
-"""A classifier of ListOps' first 512 tokens with any method's attention, beside nn.MultiheadAttention's.
+"""A classifier of ListOps' first 512 tokens with any method's attention, compared with nn.MultiheadAttention's.
 
   skytape data --task listops --limit 20000 --export listops
   python listops.py listops 300 skyformer softmax nn.MultiheadAttention

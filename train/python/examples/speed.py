@@ -1,8 +1,8 @@
-"""What a call costs from PyTorch: ten methods beside plain PyTorch's forms of them, and a call of 16 tokens.
+"""Times calls from PyTorch: ten methods against plain PyTorch's forms of them, and a call of 16 tokens.
 
   python speed.py torch_lra.py [N]
 
-The peer torch_lra.py has its forms as functions. Both run forward and backward in turn, dropout off, two
+The baseline torch_lra.py has its forms as functions. Both run forward and backward in turn, dropout off, two
 threads each; the ratio is the median over the turns of theirs / ours. Prints a table in Markdown.
 """
 import importlib.util
@@ -20,7 +20,7 @@ OURS = {"softmax_plain": "softmax", "softmax_sdpa": "softmax"}  # the others hav
 
 
 def seconds(call, times):
-    """Of each call, one after another."""
+    """Returns the seconds of each call, one after another."""
     found = []
     for _ in range(times):
         start = time.perf_counter()

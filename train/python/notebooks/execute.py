@@ -11,7 +11,7 @@ import sys
 
 
 def shown(value):
-    """What a notebook shows of a cell's last value: a drawing, a figure, or text."""
+    """Returns a cell's last value as a notebook shows it: a drawing, a figure, or text."""
     if hasattr(value, "_repr_svg_"):
         return {"image/svg+xml": value._repr_svg_().splitlines(keepends=True)}
     if hasattr(value, "savefig"):

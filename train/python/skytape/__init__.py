@@ -9,7 +9,7 @@ speaks DLPack. Arrays are read where they are; what comes back is of the caller'
     skytape.load("runs/...").predict(["a text"])           a trained run; results("runs"): their numbers
     skytape.Tape(), skytape.ops, skytape.gradcheck(...)    the tape, its operations, a check of gradients
 
-Letters: B batch, H heads, N tokens, D head width, E width of the layer's input.
+Notation: B batch, H heads, N tokens, D head width, E width of the layer's input.
 """
 import math
 import numbers
@@ -35,7 +35,7 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
 
     mask      bool [B, N], true for a token, false for padding
     seed      of what the method draws, and of parameters that are not given
-    training  dropout on. Without it each example gives what it gives alone, whatever stands beside it
+    training  dropout on. Without it each example gives what it gives alone, whatever the others are
     more      x: the layer's input [B, N, E], where methods() says reads_x; length: the nominal N that
               parameters are made for; parameters, draws: arrays by name, to use instead of fresh ones;
               the rest are the method's options. A method with shared_qk takes None for k.
@@ -59,7 +59,7 @@ def draws(name, q, k, v, mask=None, seed=0, training=False, **more):
 
 
 def set_threads(threads):
-    """How many threads compute from now on; 0: as many as before."""
+    """Sets how many threads compute from now on; 0: as many as before."""
     _engine.set_threads(_whole("threads", threads))
     waiting.threads = int(threads) or waiting.threads
 
@@ -80,7 +80,7 @@ def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length
             read[key], dtype = arrays.given(array, key)
             dtypes.add(dtype)
     if len(dtypes) > 1:
-        raise UsageError("arrays of half precision beside others: " +
+        raise UsageError("arrays of half precision mixed with others: " +
                          ", ".join(f"{key} is {arrays.dtype_of(array)}" for key, array in named.items() if array is not None))
     if mask is not None and "v" in read:
         read["mask"] = _ones(mask, read["v"])

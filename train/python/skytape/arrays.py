@@ -56,7 +56,7 @@ def dtype_of(array):
 
 
 def what(array):
-    """What was given, for messages: float64 [2, 3], or the kind of what is no array."""
+    """Describes an argument for messages: float64 [2, 3], or its kind if it is no array."""
     if not hasattr(array, "dtype") or not hasattr(array, "shape"):
         return type(array).__name__
     return f"{dtype_of(array)} {list(array.shape)}"

@@ -1,6 +1,6 @@
 """The attention methods in JAX: a function that jax.jit, jax.grad and jax.vmap take.
 
-Letters: B batch, H heads, N tokens, D head width.
+Notation: B batch, H heads, N tokens, D head width.
 """
 import functools
 

@@ -56,7 +56,7 @@ def gradcheck(f, inputs, tolerance=1e-6, seed=1):
 # ---- operators -----------------------------------------------------------------------------------
 
 def _operator(of_vars, of_number):
-    """Of a Var and another one, a number, or an array, which becomes a constant on the tape."""
+    """Returns an operator on a Var and another one, a number, or an array, which becomes a constant on the tape."""
     def apply(self, other):
         if not isinstance(other, Var):
             if isinstance(other, numbers.Real) or getattr(other, "shape", None) == ():

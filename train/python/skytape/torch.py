@@ -1,7 +1,7 @@
 """The attention methods in PyTorch: an operator torch.ops.skytape.<name> for each, with a backward that is
 an operator too, the function skytape.torch.attention, and a module Attention.
 
-Letters: B batch, H heads, N tokens, D head width, E model width.
+Notation: B batch, H heads, N tokens, D head width, E model width.
 """
 import functools
 import weakref
@@ -22,7 +22,8 @@ _ONCE = ("skytape: {} has first derivatives of reverse mode alone: its backward 
 # `settings` is what _settings() writes: their names among others.
 _TAKEN = "Tensor v, Tensor? q, Tensor? k, Tensor? x, Tensor? mask, Tensor seed, Tensor[] own, Tensor[] draws, str settings"
 _library = torch.library.Library("skytape", "DEF")
-# What backward reads hangs on a small tensor, the call's token: PyTorch keeps it for backward, and drops it.
+# The tensors that backward reads are attached to a small tensor, the call's token: PyTorch keeps it
+# for backward, and drops it.
 _kept = weakref.WeakValueDictionary()  # address of a living call's token: the call
 
 
@@ -337,11 +338,11 @@ def _check_mask(argument, mask):
 class Attention(nn.Module):
     """Multi-head self-attention by any method: projections, the method, output projection; batch first.
 
-    Beside nn.MultiheadAttention: x [B, N, E] -> [B, N, E], and key_padding_mask [B, N] is true at
+    Unlike nn.MultiheadAttention: x [B, N, E] -> [B, N, E], and key_padding_mask [B, N] is true at
     padding. A method's own parameters and buffers are this module's; where it has some, `length` says
     the longest N. They start from PyTorch's random numbers, as all parameters do. Draws come from these
     too in training; in evaluation from the buffer `seed`, so that equal inputs have equal outputs, whatever
-    stands beside them in the batch. No weights are dropped unless `attention_dropout` says so.
+    the rest of the batch is. No weights are dropped unless `attention_dropout` says so.
     """
 
     def __init__(self, name, dim, heads, length=None, bias=True, seed=None, device=None, dtype=None, **options):
@@ -353,7 +354,7 @@ class Attention(nn.Module):
         length = length if length is None else _whole("length", length)
         own, _ = _engine.initial(_name(name), options, heads, dim // heads, length or 1024, dim, 0)
         if own and length is None:
-            raise UsageError(f"Attention: {name} has parameters of its own; say length=, the longest N")
+            raise UsageError(f"Attention: {name} has its own parameters; say length=, the longest N")
         row = _METHODS[name]
         if any(option["key"] == "attention_dropout" for option in row["options"]):
             options = {"attention_dropout": "0", **options}
@@ -398,7 +399,7 @@ class Attention(nn.Module):
         if key_padding_mask is not None:
             _check_mask("key_padding_mask", key_padding_mask)
             if f"{self.name}_mask" in _METHODS:
-                raise UsageError(f"key_padding_mask: {self.name} reads what stands at padding; cut the batch, or take {self.name}_mask")
+                raise UsageError(f"key_padding_mask: {self.name} reads padding; cut the batch, or take {self.name}_mask")
         q, k, v = (projection and projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, N, D]
                    for projection in (self.q_proj, self.k_proj, self.v_proj))
         if self.reads_padding and key_padding_mask is not None:  # then it reads zeros there

@@ -8,7 +8,7 @@ threads = 0  # what set_threads() was told last; 0: nothing
 
 def interruptible(function, *arguments):
     """function(*arguments), by another thread where this is the main one: Ctrl-C then ends the wait within a
-    tenth of a second. What was begun goes on to its end, and is dropped."""
+    tenth of a second. Work that was begun runs to its end, and its result is dropped."""
     if threading.current_thread() is not threading.main_thread():
         return function(*arguments)
     found = []

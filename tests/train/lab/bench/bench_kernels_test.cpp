@@ -1,4 +1,5 @@
-// Which kernel is whose: on the simulated GPU, whose times mean nothing, and a real one.
+// Traced kernels are matched with submitted ones: on the simulated GPU, whose times mean nothing,
+// and a real one.
 #ifdef SKYTAPE_CUDA
 #include "train/lab/bench/bench_kernels.hpp"
 
@@ -141,7 +142,7 @@ TEST_CASE("kernels belong to whoever submitted them: ours by name, others by whe
   CHECK(table.rows[0][12].number == doctest::Approx(50));  // % of what a copy reaches
 }
 
-TEST_CASE("a stream beside the first may change the order of the starts") {
+TEST_CASE("a second stream may change the order of the starts") {
   const std::string ours = kernel_name(&some_kernel), other = kernel_name(&other_kernel);
   const StepKernels step =
       matched({ran(other, 500, 5000), ran(ours, 1000, 3000), ran("gemm", 3500, 5000),

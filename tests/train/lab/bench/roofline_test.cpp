@@ -136,9 +136,9 @@ TEST_CASE("a GPU's step computes what the formula states, and what its tiles com
       const nn::ModelConfig model = configure(c).model;
       const attention::CostSizes sizes{static_cast<double>(c.n), static_cast<double>(c.features),
                                        static_cast<double>(model.head_width)};
-      // At bf16 two kernels form the gradients of tiled attention, each from scores and dL/dweights of
-      // its own: two products more than are needed, with as many keys as there are or are projected
-      // to. And the MLP's backward, as one kernel, forms the first of its products again.
+      // At bf16 two kernels form the gradients of tiled attention, each from scores and dL/dweights
+      // of its own: two products more than are needed, with as many keys as there are or are
+      // projected to. And the MLP's backward, as one kernel, forms the first of its products again.
       const std::int64_t keys = std::string(method) == "softmax"     ? c.n
                                 : std::string(method) == "linformer" ? c.features
                                                                      : 0;

@@ -188,7 +188,7 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   const Workshop w;
   const Finished none = w.run(w.command(6));
   CHECK(none.code == 3);
-  CHECK(contains(none.err, "no corpus there; --from says what to pack"));
+  CHECK(contains(none.err, "no corpus there; --from names the texts to pack"));
   const Finished first = w.run(w.command(6, {"--from", w.corpus}));
   CAPTURE(first.err);
   CAPTURE(first.out);
@@ -241,7 +241,7 @@ TEST_CASE("mlm-curves trains every cell once, and shows them") {
   CHECK(fs::exists(w.out / "n16-softmax-2/result.json"));
 }
 
-TEST_CASE("SIGTERM stops mlm-curves with 143, and the same command goes on") {
+TEST_CASE("SIGTERM stops mlm-curves with 143, and the same command continues it") {
   if (!program_or_skip()) return;
   const Workshop w;
   const Words command = w.command(300, {"--from", w.corpus, "--set", "eval_every=100"});
@@ -254,7 +254,7 @@ TEST_CASE("SIGTERM stops mlm-curves with 143, and the same command goes on") {
   CAPTURE(stopped.err);
   CHECK(stopped.code == 143);
   CHECK(contains(stopped.err, "n16-softmax: stopped, its state is kept"));
-  CHECK(contains(stopped.err, "the same command goes on"));
+  CHECK(contains(stopped.err, "the same command continues it"));
   CHECK(contains(stopped.out, "Rows without figures are not finished."));
   const Finished rest = w.run(command);
   CAPTURE(rest.err);

@@ -209,7 +209,7 @@ TEST_CASE("unfinished, broken, doubled and foreign run folders are named and lef
   CHECK(text.find("notes") == std::string::npos);
 }
 
-TEST_CASE("what the user set makes a row of its own, unless the grid asked for just that") {
+TEST_CASE("what the user set makes a separate row, unless the grid asked for just that") {
   const Folder folder;
   finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1, "500"), 0.5);
   const auto found = [&] { return find_runs(folder.path()); };
@@ -254,7 +254,7 @@ TEST_CASE("a run that is wanted on other data than it was trained on is not in i
   CHECK(table.skipped == std::vector<std::string>{"a: other data than there are now"});
 }
 
-TEST_CASE("own data have the trivial baseline that their runs found") {
+TEST_CASE("custom data have the trivial baseline that their runs found") {
   const Folder folder;
   const Json config = config_of("tsv", "softmax", 7);
   finish(folder, "a", config, 0.625);
@@ -299,10 +299,11 @@ TEST_CASE("what a model has that the papers' has not is said by the values in ef
         "n-grams of up to 5 tokens, the cosine of both texts");
   CHECK(added_to_papers(
             with({{"patch", "5"}, {"conv_width", "3"}, {"mirror", "1"}, {"shift", "2"}})) ==
-        "greys of 5 × 5 pixels, a convolution of 3, mirrored pictures, pictures moved by up to 2");
+        "intensities of 5 × 5 pixels, a convolution of 3, mirrored pictures, pictures moved by up "
+        "to 2");
   CHECK(added_to_papers(with({{"pyramid", "1"}, {"patch", "1"}})) ==
-        "greys of 1 × 1 pixels, a pyramid of convolutions");
-  // What the pyramid was called when it counted among the poolings.
+        "intensities of 1 × 1 pixels, a pyramid of convolutions");
+  // The pyramid's old name, from when it counted among the poolings.
   CHECK(added_to_papers(with({{"pooling", "pyramid"}})) == "a pyramid of convolutions");
   CHECK(added_to_papers(with({{"pretrain_steps", "2000"}})) == "pre-training of 2000 steps");
   Json initialised = with({{"lr", "1e-4"}});

@@ -210,7 +210,7 @@ TEST_CASE("axes make cells of their own, and a cell that fails does not stop the
   CHECK(contains(f.out, "- listops-vmean-skytape-lr1e-3-s42: broken: "));
 }
 
-TEST_CASE("a killed grid leaves no process behind and goes on where it was") {
+TEST_CASE("a killed grid leaves no process behind and resumes where it was") {
   if (!program_or_skip()) return;
   const Workshop w;
   const std::vector<std::string> grid = {"--tasks", "listops", "--attentions",
@@ -269,7 +269,7 @@ TEST_CASE("SIGTERM stops a grid with 143: running cells keep their state, no oth
   CAPTURE(f.err);
   CHECK(f.code == 143);
   CHECK(contains(f.err, "listops-skyformer-skytape-s42: stopped, its state is kept"));
-  CHECK(contains(f.err, "the same command goes on"));
+  CHECK(contains(f.err, "the same command continues it"));
   CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
   CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
   CHECK(contains(f.out, "| skyformer | skytape"));
@@ -334,7 +334,7 @@ TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed
   CHECK(contains(f.out, "| 42 | – | – | – | – |"));
 }
 
-TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it goes on") {
+TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it is resumed") {
   if (!program_or_skip()) return;
   const Workshop w;
   std::vector<std::string> words =
@@ -354,7 +354,7 @@ TEST_CASE("a grid with a budget gives every seed the steps of the first, also wh
   }
 }
 
-TEST_CASE("a cell whose folder holds a run by other settings runs in a folder of its own") {
+TEST_CASE("a cell whose folder holds a run by other settings runs in a separate folder") {
   if (!program_or_skip()) return;
   const Workshop w;
   const auto grid = [&](const std::vector<std::string>& more) {
@@ -410,7 +410,7 @@ TEST_CASE("a cell whose folder holds a run by other settings runs in a folder of
   const Finished shown = grid({"--table-only"});
   CHECK(shown.out == dropped.out);
   CHECK(contains(grid({"--set", "lr=0.02", "--set", "dropout=0.3"}).err, "2 finished before"));
-  // How often checkpoints are written makes no other run.
+  // Another interval of checkpoints makes no other run.
   CHECK(contains(grid({"--set", "dropout=0.0"}).err, "2 finished before"));
 }
 

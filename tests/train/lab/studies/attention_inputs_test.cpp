@@ -88,13 +88,13 @@ TEST_CASE("a fresh model gives the same inputs for the same seed, others for oth
     CHECK(source.example(64, 4)[0].in.q.to_vector() != layers[0].in.q.to_vector());
     CHECK(fresh_inputs(recipe, 6, 96).example(64, 3)[0].in.q.to_vector() !=
           layers[0].in.q.to_vector());
-    // What the model computed is softmax attention, in f32.
+    // The model's output is softmax attention, in f32.
     CHECK(test::largest_difference(exact_output("softmax", layers[1].in), layers[1].out) <= 1e-5);
   }
 }
 
 TEST_CASE("in the papers' fresh model a row is its byte and its place: no n-grams, no rotation") {
-  // How often two of 24 sequences of random bytes have the same row at the same place.
+  // Counts how often two of 24 sequences of random bytes have the same row at the same place.
   const auto equal_rows = [](const char* recipe) {
     const InputSource source = fresh_inputs(recipe, 7, 40);
     std::vector<Tensor> sequences;

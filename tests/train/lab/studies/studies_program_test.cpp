@@ -1,4 +1,5 @@
-// approx and spectrum from outside: on a trained run and on files, the same table twice, exit codes.
+// approx and spectrum from outside: on a trained run and on files, the same table twice, exit
+// codes.
 #include <algorithm>
 
 #include "data/files/json.hpp"
@@ -77,7 +78,7 @@ TEST_CASE("studies of a run print the same table for the same seed, on any numbe
     CHECK(table("2", "7") == first);
     CHECK(table("1", "8") != first);
   }
-  // Data and scripts of the figures lie there without gnuplot, too.
+  // Data and scripts of the figures are there without gnuplot, too.
   for (const char* file : {"softmax-relative.dat", "kernelized-absolute.gp", "output-spectrum.dat",
                            "attention-spectrum.gp", "kernel-theory.dat"}) {
     CHECK(fs::exists(lab.folder.path() / "figures" / file));

@@ -1,5 +1,5 @@
-// What attention methods cost: parameters, operations, step time, memory, against length, and until
-// convergence. All timing is bench.hpp's.
+// The costs of attention methods: parameters, operations, step time, memory, against length, and
+// until convergence. All timing is bench.hpp's.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ struct CostOptions {
 /// The configuration of a method on a task, with the recipe.
 [[nodiscard]] RunConfig recipe_config(const CostOptions& options, const std::string& method,
                                       const std::string& task);
-/// What is timed of a method on so many examples of n tokens.
+/// Returns the benchmark case of a method on so many examples of n tokens.
 [[nodiscard]] BenchCase bench_case(const CostOptions& options, const std::string& method,
                                    std::int64_t n, std::int64_t batch);
 
@@ -80,8 +80,8 @@ struct LengthStudy {
 /// Length from which a method's attention is cheaper than softmax's, by time and by operations.
 [[nodiscard]] Table crossover_table(const CostOptions& options, const LengthStudy& study);
 
-/// Where the first curve falls below the second for good, on log axes; x ascending, equally many of
-/// each. below: at all points; never: at none of the last.
+/// The point from which the first curve is below the second for good, on log axes; x is ascending,
+/// and both curves have equally many points. below: at all points; never: at none of the last.
 struct Crossing {
   enum class Where { below, at, never } where = Where::never;
   double x = 0;

@@ -74,7 +74,7 @@ std::optional<double> materialised_ms(const BenchCase& c, double most_bytes) {
   return measured.timing.min_ms / static_cast<double>(c.batch);
 }
 
-/// What one length is compared with.
+/// The costs of exact attention, with which those of one length are compared.
 struct Exact {
   Inference ours;
   std::optional<double> stored_ms;  // one layer's attention

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kGiga = 1e9;
 
-/// What the tables of a recipe's paper are about.
+/// The units of the tables of a recipe's paper.
 struct PaperUnit {
   std::string title;
   double per_step_second;  // table entries for a second per step
@@ -174,7 +174,7 @@ Table task_table(const CostOptions& options) {
       "paper: on a V100 of 16 GB, where softmax trades time for memory by checkpointing."};
   if (options.device == Device::cpu) {
     table.notes.push_back(fmt::format(
-        "A training on this CPU computes {} positions at once, or one example, and needs less.",
+        "A run on this CPU computes {} positions at a time, or one example, and needs less.",
         cache_positions()));
   }
   return table;

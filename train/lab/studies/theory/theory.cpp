@@ -13,8 +13,7 @@
 namespace skytape::train {
 namespace {
 
-/// How much a trial breaks its bound; negative where it keeps it, infinite for a number that is
-/// none.
+/// Returns by how much a trial breaks its bound; negative where it keeps it, infinite for NaN.
 double excess(const Statement& statement, const Trial& trial) {
   const double excess = statement.relation == Relation::at_most ? trial.measured - trial.bound
                                                                 : trial.bound - trial.measured;

@@ -90,8 +90,8 @@ std::vector<Trial> steps_for_condition(const TheorySizes& sizes, std::uint64_t s
   return trials;
 }
 
-/// Whether the papers' six steps invert M^ = D^(-1/2) (k(W, W) + 0.1 I) D^(-1/2) of 128 landmarks,
-/// for queries and keys as a fresh model makes them (0.2), and larger ones.
+/// Tests whether the papers' six steps invert M^ = D^(-1/2) (k(W, W) + 0.1 I) D^(-1/2) of 128
+/// landmarks, for queries and keys as a fresh model makes them (0.2), and larger ones.
 std::vector<Trial> six_steps(const TheorySizes& sizes, std::uint64_t seed) {
   constexpr std::int64_t kLandmarks = 128, kSteps = 6;
   constexpr double kGamma = 0.1, kInverted = 1e-2;

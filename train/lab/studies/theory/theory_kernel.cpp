@@ -1,9 +1,9 @@
 // Skyformer (Chen et al. 2021): kernel matrices of queries and keys, and what the Nystrom method
 // makes of them.
 //
-// Letters: n queries and keys, p head width, X = [Q; K] p^(-1/4) the 2 n stacked rows, d landmarks,
-// k(x, y) = exp(-|x - y|^2 / 2) the Gaussian kernel, e(x, y) = exp(x.y) that of softmax, B the
-// completed matrix k(X, X) and C = k(Q, K) its upper right block.
+// Notation: n queries and keys, p head width, X = [Q; K] p^(-1/4) the 2 n stacked rows, d
+// landmarks, k(x, y) = exp(-|x - y|^2 / 2) the Gaussian kernel, e(x, y) = exp(x.y) that of softmax,
+// B the completed matrix k(X, X) and C = k(Q, K) its upper right block.
 #include <algorithm>
 #include <array>
 #include <cmath>

@@ -1,4 +1,4 @@
-// What several of the theory's statements measure with; f64, CPU.
+// Functions with which several of the theory's statements measure; f64, CPU.
 #pragma once
 
 #include <fmt/format.h>
@@ -41,8 +41,8 @@ template <class Values, class Measure>
 /// is B's statistical dimension.
 [[nodiscard]] std::vector<double> leverage_scores(const tensor::SymmetricEigen& b, double ridge);
 
-/// Smallest ridge L whose largest leverage score is at most `leverage`. Infinite unless leverage > 0; 0
-/// from 1 on.
+/// Smallest ridge L whose largest leverage score is at most `leverage`. Infinite unless leverage >
+/// 0; 0 from 1 on.
 [[nodiscard]] double ridge_with_leverage(const tensor::SymmetricEigen& b, double leverage);
 
 }  // namespace skytape::train

@@ -1,9 +1,9 @@
 // Linformer (Wang et al. 2020), Theorems 1 and 2: a random projection along the sequence, and how
 // many of its rows the Johnson-Lindenstrauss argument asks for.
 //
-// Letters: n positions, p the head width, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt p),
-// w a column of the values V. P R^T R w stands for P w, and softmax(x E^T) F V for softmax(x) V, x a
-// row of Q K^T / sqrt p, E = delta R, F = e^-delta R.
+// Notation: n positions, p the head width, R a k x n matrix of N(0, 1/k), P = softmax(Q K^T / sqrt
+// p), w a column of the values V. P R^T R w stands for P w, and softmax(x E^T) F V for softmax(x)
+// V, x a row of Q K^T / sqrt p, E = delta R, F = e^-delta R.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ double dot(const double* a, const double* b, std::int64_t size) {
   return sum;
 }
 
-/// What a product x y may be off by, over epsilon, from x x, y y and x y.
+/// Returns the permitted error of a product x y, over epsilon, from x x, y y and x y.
 using Limit = double (*)(double xx, double yy, double xy);
 double by_norms(double xx, double yy, double) { return std::sqrt(xx * yy); }
 double by_product(double, double, double xy) { return std::abs(xy); }
@@ -91,8 +91,8 @@ std::vector<Trial> norms(const TheorySizes& sizes, std::uint64_t seed) {
   });
 }
 
-/// P(|x R^T R y - x y| > e |x| |y|) <= 4 exp(-(e^2 - e^3) k / 4), from the norms of x + y and x - y.
-/// And with by_product e |x y| in place of e |x| |y|, as Linformer's proof has it: no such bound
+/// P(|x R^T R y - x y| > e |x| |y|) <= 4 exp(-(e^2 - e^3) k / 4), from the norms of x + y and x -
+/// y. And with by_product e |x y| in place of e |x| |y|, as Linformer's proof has it: no such bound
 /// exists, since x y may be zero.
 auto products(Limit limit) {
   return [limit](const TheorySizes& sizes, std::uint64_t seed) {
@@ -165,7 +165,7 @@ std::int64_t rows_of_theorem_2(const TheorySizes& sizes) {
   return static_cast<std::int64_t>(std::ceil(std::min(by_width, rows_of_theorem(sizes.n))));
 }
 
-/// What Theorem 2 speaks of, with the E and F of its proof and delta = 1/n.
+/// The matrices of Theorem 2, with the E and F of its proof and delta = 1/n.
 struct Projected {
   Tensor logits;     // Q K^T / sqrt p: [n, n]
   Tensor values;     // V, or ones in its place: [n, p]
@@ -226,8 +226,8 @@ std::vector<Trial> exponential_error(const TheorySizes& sizes, std::uint64_t see
   return {{fmt::format("k = {}", s.sketched.size(1)), error, kEpsilon}};
 }
 
-/// What the proof replaces by nothing: |exp(x E^T) - exp(x) R^T| over |exp(x)|, the largest of all
-/// rows.
+/// Measures the error that the proof neglects: |exp(x E^T) - exp(x) R^T| over |exp(x)|, the largest
+/// of all rows.
 std::vector<Trial> exponential_exchange(const TheorySizes& sizes, std::uint64_t seed) {
   const Projected s = project(sizes, seed, false);
   const Tensor r = projection(sizes.n, s.sketched.size(1), sizes, seed);
@@ -273,7 +273,7 @@ std::vector<Statement> projection_statements() {
        "|exp(x E^T) F w - exp(x) w| <= e |exp(x)| |w|", "largest left side over |exp(x)| |w|",
        Relation::at_most, false, 0, exponential_error},
       {"theorem-2-exchange", "Linformer, proof of Theorem 2",
-       "|exp(x E^T) - exp(x) R^T| is small beside |exp(x)|, as the proof takes it to be: within e",
+       "|exp(x E^T) - exp(x) R^T| is small against |exp(x)|, as the proof takes it to be: within e",
        "largest left side over |exp(x)|", Relation::at_most, false, 0, exponential_exchange},
   };
 }

@@ -1,8 +1,8 @@
 // Skeinformer (Chen et al. 2022): products through sampled columns.
 //
-// Letters: n rows and columns, B = softmax(Q K^T / sqrt p) the attention matrix, B^(i) its columns,
-// V_(i) the rows of V, S the n x d matrix whose column j is e_i / sqrt(d p_i) for the index i drawn
-// j-th with probabilities p (with replacement), so that B S S^T V stands for B V.
+// Notation: n rows and columns, B = softmax(Q K^T / sqrt p) the attention matrix, B^(i) its
+// columns, V_(i) the rows of V, S the n x d matrix whose column j is e_i / sqrt(d p_i) for the
+// index i drawn j-th with probabilities p (with replacement), so that B S S^T V stands for B V.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -161,7 +161,7 @@ std::vector<Trial> better_than_uniform(const TheorySizes& sizes, std::uint64_t s
   return {{"", a.weight * a.weight / (uniform * static_cast<double>(a.n)), 1}};
 }
 
-/// How far estimated probabilities are from the paper's.
+/// The ratios of estimated probabilities to the paper's.
 struct Ratios {
   double smallest = 0, largest = 0;  // of p^_i / p_i
 };

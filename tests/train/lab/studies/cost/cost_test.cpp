@@ -220,7 +220,7 @@ TEST_CASE("the papers' cells are found, and only those that they have") {
   CHECK(paper_figure(Figure::instability, "kernelized", "retrieval") == 0.64);
 }
 
-TEST_CASE("Linformer's fine-tuned rows give their averages, and the page beside them is right") {
+TEST_CASE("Linformer's fine-tuned rows give their averages, and their page is right") {
   double least = 100, exact = 0;
   for (const FineTuned& row : linformer_fine_tuned()) {
     CAPTURE(row.model);
