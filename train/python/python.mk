@@ -31,11 +31,13 @@ $P/$(PY_ENGINE): $(PY_OBJ) $P/nanobind.o $B/libskytape-lab.a $B/libskytape.a
 	@$(LINK) -shared -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-s
 -include $(PY_OBJ:.o=.d)
 
-# The stubs say what the engine's functions take, for editors and mypy.
+# The stubs say what the engine's functions take, for editors and mypy: of the engine alone, since in the
+# package tape.py has changed its classes.
 python: $P/$(PY_ENGINE)
 	@mkdir -p build/python; rm -rf build/python/skytape; cp -r train/python/skytape build/python/; cp $< build/python/skytape/
 	@echo '__version__ = "$(VERSION)"' > build/python/skytape/version.py
-	@PYTHONPATH=build/python $(PY) -m nanobind.stubgen -q -m skytape._engine -O build/python/skytape -r
+	@mkdir -p $P/bare/skytape; touch $P/bare/skytape/__init__.py; cp $< $P/bare/skytape/
+	@PYTHONPATH=$P/bare $(PY) -m nanobind.stubgen -q -m skytape._engine -p train/python/stubs.pat -O build/python/skytape -r
 	@echo "build/python has the module: PYTHONPATH=build/python $(PY) -c 'import skytape'"
 # For other machines: x86-64-v3, with the libraries it needs inside.
 wheel:

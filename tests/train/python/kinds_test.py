@@ -1,4 +1,5 @@
 """Wrong kinds of arguments: each public function says in a sentence of Python what was wrong."""
+import ast
 import contextlib
 import inspect
 import io
@@ -120,6 +121,20 @@ class Kinds(unittest.TestCase):
             good = ["softmax", A, A, A, None, 1]
             for each in WRONG:
                 self.attempt(f"argument {i}", lambda: skytape.jax.attention(*good[:i], each, *good[i + 1:]))
+
+    def test_stubs_are_python_and_have_every_public_name(self):
+        folder, found = pathlib.Path(skytape.__file__).parent, {}
+        for stub in sorted((folder / "_engine").glob("*.pyi")):
+            for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+                if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+                    found[node.name] = {each.name for each in getattr(node, "body", []) if isinstance(each, ast.FunctionDef)}
+        self.assertTrue((folder / "py.typed").exists())
+        for name in dir(ops):
+            self.assertTrue(name.startswith("_") or name in found, name)
+        for kind in (skytape.Tape, skytape.Var):
+            for name in vars(kind):
+                self.assertTrue(name.startswith("_") or name in found[kind.__name__], f"{kind.__name__}.{name}")
+        self.assertTrue({"__add__", "__rsub__", "__getitem__", "__pow__"} <= found["Var"])
 
     def test_every_public_name_is_documented_and_listed(self):
         for name in skytape.__all__:
