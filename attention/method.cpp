@@ -172,6 +172,11 @@ OutputVars apply_with_state(const Method& method, const InputVars& vars, const T
 
 Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const Call& call,
           bool combined) {
+  if (const Tensor& v = vars.v.value(); v.numel() == 0) {  // methods divide by what is absent here
+    check_inputs({value_of(vars.q), value_of(vars.k), v, mask, combined, value_of(vars.x), {}});
+    const std::array<Var, 4> inputs = {vars.q, vars.k, vars.v, vars.x};
+    return vars.v.tape().record("attention", inputs, v, [](const Tensor&, Grads&) {});
+  }
   return apply_with_state(method, vars, mask, call, combined).out;
 }
 

@@ -103,8 +103,11 @@ class Call {
     if (v.rank() != 4 || v.dtype() == DType::i32) {
       throw UsageError(join(name, ": v must be f32 or f64 [B, H, N, D], got ", v));
     }
+    if (v.size(1) == 0 || v.size(3) == 0) {
+      throw UsageError(join(name, ": v must have heads and a width, [B, H, N, D], got ", v));
+    }
     const std::int64_t n = v.size(2);
-    if (length == 0) length = n;
+    if (length == 0) length = std::max<std::int64_t>(n, 1);
     if (length < n) throw UsageError(join(name, ": length is ", length, ", but v has N = ", n));
     const auto turn = turn_on(v.device());
     const bool masked = arrays.contains("mask");
@@ -173,6 +176,10 @@ class Call {
     Tensors moved;
     if (!call_.training || method_->averages().empty()) return moved;
     const auto turn = turn_on(in_.v.device());
+    if (in_.v.numel() == 0) {
+      for (const Parameter* p : method_->averages()) moved[p->name] = p->value.clone();
+      return moved;
+    }
     // The sums do not hang on the cotangent, which is zero here.
     const attention::Gradients g =
         method_->forward(in_, method_->draw(in_, call_), call_).backward(zeros_like(in_.v));
@@ -198,6 +205,7 @@ class Call {
   }
   /// Returns the method's random arrays: a function of inputs and seed, so they are drawn again.
   [[nodiscard]] Tensors draws() const {
+    if (in_.v.numel() == 0) return {};
     const auto turn = turn_on(in_.v.device());
     const attention::Draws drawn = method_->draw(in_, call_);
     synchronize(in_.v.device());

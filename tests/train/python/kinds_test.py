@@ -203,6 +203,25 @@ class Arrays(unittest.TestCase):
         self.assertTrue((tape.grad(x) == 101).all())
 
 
+class Empty(unittest.TestCase):
+    def test_no_examples_or_no_tokens_give_empty_arrays_and_no_heads_an_error(self):
+        for row in skytape.methods():
+            for sizes in ((0, 2, 24, 8), (3, 2, 0, 8), (0, 2, 0, 8), (3, 0, 24, 8), (3, 2, 24, 0)):
+                for training in (False, True):
+                    with self.subTest(row["name"], sizes=sizes, training=training):
+                        q = np.empty(sizes)
+                        more = {"training": training, "x": np.empty((sizes[0], sizes[2], sizes[1] * sizes[3])) if row["reads_x"] else None}
+                        given = (q, None if row["shared_qk"] else q, q)
+                        if sizes[1] * sizes[3] == 0:
+                            with self.assertRaisesRegex(skytape.UsageError, "v must have heads and a width"):
+                                skytape.vjp(row["name"], *given, q, **more)
+                            continue
+                        out, gradients = skytape.vjp(row["name"], *given, q, **more)
+                        self.assertEqual((out.shape, gradients["v"].shape), (sizes, sizes))
+                        self.assertEqual(sum(abs(value).sum() for value in gradients.values()), 0)
+                        skytape.draws(row["name"], *given, **more)
+
+
 class Draws(unittest.TestCase):
     def test_wrong_names_sizes_types_and_indices_are_errors(self):
         for row in skytape.methods():
