@@ -16,6 +16,7 @@ import unittest
 try:
     import torch
     from torch import nn
+    from torch._subclasses import FakeTensorMode
     import skytape.torch
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
@@ -97,8 +98,15 @@ class Habits(unittest.TestCase):
         for name in SOME:
             with self.subTest(name):
                 module, x = layer(name).eval(), inputs()
-                program = torch.export.export(module, (x,))
-                self.assertTrue((program.module()(x) == module(x)).all())
+                batch = torch.export.Dim("batch", min=1, max=64)
+                program = torch.export.export(module, (x,), dynamic_shapes={"x": {0: batch}})
+                file = io.BytesIO()
+                torch.export.save(program, file)
+                file.seek(0)
+                again = torch.export.load(file).module()
+                for batch in (1, B, 5):
+                    x = inputs(7, batch=batch)
+                    self.assertTrue((again(x) == module(x)).all())
 
     def test_make_fx(self):
         from torch.fx.experimental.proxy_tensor import make_fx
@@ -117,6 +125,23 @@ class Habits(unittest.TestCase):
                 many = torch.stack([inputs(seed) for seed in (1, 2, 3, 4)])
                 found = torch.vmap(module)(many)
                 self.assertLess((found - torch.stack([module(x) for x in many])).abs().max(), 1e-6)
+
+    def test_vmap_randomness(self):
+        x = inputs(batch=1).expand(3, 1, N, E)
+        for what, call in {
+            "module": layer("skyformer"), "dropout": layer("softmax", attention_dropout=0.5),
+            "function": lambda x: skytape.torch.attention("performer", x[:, None], x[:, None], x[:, None], training=True),
+            "seed": lambda x: skytape.torch.attention("softmax", x[:, None], x[:, None], x[:, None], seed=4, training=True, attention_dropout=0.5),
+        }.items():
+            with self.subTest(what):
+                if what != "seed":
+                    with self.assertRaisesRegex(RuntimeError, "randomness"):
+                        torch.vmap(call)(x)
+                same = torch.vmap(call, randomness="same")(x)
+                self.assertTrue((same == same[0]).all())
+                apart = torch.vmap(call, randomness="different")(x)
+                self.assertEqual((apart[0] == apart[1]).all(), what == "seed")
+        self.assertTrue((same[0] == call(x[0])).all())
 
     def test_per_example_gradients(self):
         from torch.func import functional_call, grad, vmap
@@ -278,6 +303,22 @@ class Habits(unittest.TestCase):
         module = module.to_empty(device="cpu")
         module.reset_parameters()
         self.assertTrue(module(inputs()).isfinite().all())
+        with torch.device("meta"):
+            out = layer("skyformer")(torch.empty(B, N, E).requires_grad_())
+        self.assertEqual((out.shape, out.device.type), ((B, N, E), "meta"))
+        with FakeTensorMode():
+            out = layer("linformer")(torch.empty(B, N, E).requires_grad_())
+            out.sum().backward()
+        self.assertEqual(out.shape, (B, N, E))
+
+    def test_empty_batches(self):
+        for name in skytape.torch._METHODS:
+            for shape in ((0, N, E), (B, 0, E)):
+                with self.subTest(name, shape=shape):
+                    module, x = layer(name), torch.empty(shape, requires_grad=True)
+                    out = module(x)
+                    out.sum().backward()
+                    self.assertEqual((out.shape, x.grad.shape), (shape, shape))
 
     def test_no_grad_and_inference_mode(self):
         for name in SOME:

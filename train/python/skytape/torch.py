@@ -8,6 +8,7 @@ import weakref
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
 from . import UsageError, _engine, _name, _seed, _texts, _whole, arrays, methods
@@ -125,16 +126,33 @@ def _refuse(name):
 
 
 # torch.vmap: the axis is folded into the batch where that changes nothing. Where arrays are of the method's
-# own, whose gradients are sums over the batch, or draws are given, or the examples of a training batch enter
-# each other's results, and where backward alone has the axis (its draws go by the places that forward had),
-# each entry is a call.
+# own, whose gradients are sums over the batch, or draws are given, or a training call draws (by the places
+# in the batch) or lets its examples enter each other's results, and where backward alone has the axis (its
+# draws go by the places that forward had), each entry is a call.
+
+@functools.lru_cache
+def _owns(name):
+    """True for a method with arrays of its own."""
+    return bool(_engine.initial(name, {}, 2, 32, 1024, 64, 0)[0])
+
+
+def _draws(name, options, fresh=False):
+    """True where a training call draws; fresh: the method's own arrays, too."""
+    row = _METHODS[name]
+    values = {option["key"]: option["default"] for option in row["options"]} | options
+    if "attention_dropout" in values:
+        return float(values["attention_dropout"]) > 0
+    return row["random"] or fresh and _owns(name)
+
 
 def _apart(name, settings, v, dim):
-    """True where an example's result does not hang on the others of its batch."""
+    """True where an example's result hangs neither on the others of its batch nor on its place."""
     training, length, _, _, _, _, options = _read(settings)
     if not training:
         return True
     _, heads, n, width = [size for axis, size in enumerate(v.shape) if axis != dim]
+    if _draws(name, options):
+        return False
     return _METHODS[name]["per_example"] and not _engine.initial(name, options, heads, width, length or n, heads * width, 0)[1]
 
 
@@ -147,13 +165,14 @@ def _front(tensor, dim, size):
 
 def _map(name, size, dims, arguments, settings, call):
     """call(arguments) for all entries: its tensors with the axis in front. dims, arguments: of dout (None in
-    forward), v, q, k, x, mask, own, draws."""
+    forward), v, q, k, x, mask, seed, own, draws."""
     *tensors, own, draws = arguments
     *of_tensors, of_own, of_draws = dims
-    if not own and not draws and any(dim is not None for dim in of_tensors[1:]) and _apart(name, settings, arguments[1], of_tensors[1]):
-        fronts = [_front(tensor, dim, size) for tensor, dim in zip(tensors, of_tensors)]
-        found = call(*(front if front is None else front.flatten(0, 1) for front in fronts), own, draws)
-        return [tensor.unflatten(0, (size, -1)) for tensor in found]
+    if (not own and not draws and of_tensors[6] is None and any(dim is not None for dim in of_tensors[1:])
+            and _apart(name, settings, arguments[1], of_tensors[1])):
+        fronts = [_front(tensor, dim, size) for tensor, dim in zip(tensors[:6], of_tensors)]
+        found = call(*(front if front is None else front.flatten(0, 1) for front in fronts), tensors[6], own, draws)
+        return [tensor.unflatten(0, (size, tensor.shape[0] // size)) for tensor in found]
     fronts = [_front(tensor, dim, size) for tensor, dim in zip((*tensors, *own, *draws), (*of_tensors, *of_own, *of_draws))]
     found = []
     for i in range(size):
@@ -167,10 +186,10 @@ def _forward_mapped(name):
     operator = getattr(torch.ops.skytape, name).default
 
     def mapped(info, dims, v, q, k, x, mask, seed, own, draws, settings, keep):
-        def call(_, v, q, k, x, mask, own, draws):
+        def call(_, v, q, k, x, mask, seed, own, draws):
             out, _, moved = operator(v, q, k, x, mask, seed, own, draws, settings, False)
             return [out, *moved]
-        out, *moved = _map(name, info.batch_size, (None, *dims[:5], *dims[6:8]), (None, v, q, k, x, mask, own, draws), settings, call)
+        out, *moved = _map(name, info.batch_size, (None, *dims[:8]), (None, v, q, k, x, mask, seed, own, draws), settings, call)
         return (out, torch.empty(int(keep), dtype=torch.int32), moved), (0, None, [0] * len(moved))
     return mapped
 
@@ -181,9 +200,9 @@ def _backward_mapped(name):
     def mapped(info, dims, dout, token, v, q, k, x, mask, seed, own, draws, settings):
         nothing = torch.empty(0, dtype=torch.int32)
 
-        def call(dout, v, q, k, x, mask, own, draws):
+        def call(dout, v, q, k, x, mask, seed, own, draws):
             return operator(dout, nothing, v, q, k, x, mask, seed, own, draws, settings)
-        found = _map(name, info.batch_size, (dims[0], *dims[2:7], *dims[8:10]), (dout, v, q, k, x, mask, own, draws), settings, call)
+        found = _map(name, info.batch_size, (dims[0], *dims[2:10]), (dout, v, q, k, x, mask, seed, own, draws), settings, call)
         return found, [0] * len(found)
     return mapped
 
@@ -237,10 +256,10 @@ class _Forward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, dims, name, settings, count, v, q, k, x, mask, seed, *rest):
-        def call(_, v, q, k, x, mask, own, draws):
+        def call(_, v, q, k, x, mask, seed, own, draws):
             return _Forward.apply(name, settings, count, v, q, k, x, mask, seed, *own, *draws)
-        found = _map(name, info.batch_size, (None, *dims[3:8], dims[9:9 + count], dims[9 + count:]),
-                     (None, v, q, k, x, mask, rest[:count], rest[count:]), settings, call)
+        found = _map(name, info.batch_size, (None, *dims[3:9], dims[9:9 + count], dims[9 + count:]),
+                     (None, v, q, k, x, mask, seed, rest[:count], rest[count:]), settings, call)
         return tuple(found), (0,) * len(found)
 
 
@@ -262,10 +281,10 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, dims, name, settings, count, dout, v, q, k, x, mask, seed, *rest):
-        def call(dout, v, q, k, x, mask, own, draws):
+        def call(dout, v, q, k, x, mask, seed, own, draws):
             return _Backward.apply(name, settings, count, dout, v, q, k, x, mask, seed, *own, *draws)
-        found = _map(name, info.batch_size, (*dims[3:9], dims[10:10 + count], dims[10 + count:]),
-                     (dout, v, q, k, x, mask, rest[:count], rest[count:]), settings, call)
+        found = _map(name, info.batch_size, (*dims[3:10], dims[10:10 + count], dims[10 + count:]),
+                     (dout, v, q, k, x, mask, seed, rest[:count], rest[count:]), settings, call)
         return tuple(found), (0,) * len(found)
 
 
@@ -286,9 +305,9 @@ def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, le
         if not isinstance(tensor, torch.Tensor):
             raise UsageError(f"draws: {key}: expected a torch.Tensor, got {arrays.what(tensor)}")
     if seed is None:
-        seed = torch.ops.skytape.seed() if training else 0
+        seed = _fresh_seed(_name(name), _texts(options), parameters is None) if training else 0
     if mask is not None:
-        _check_mask("mask", mask)
+        _check_mask("mask", mask, v)
     return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws or {}, _texts(options))[0]
 
 
@@ -310,7 +329,7 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
             raise NotImplementedError(_ONCE.format(f"attention by {name}"))
     if v is None:
         raise UsageError(f"{name}: v is missing")
-    if torch.is_autocast_enabled(v.device.type):
+    if v.device.type != "meta" and torch.is_autocast_enabled(v.device.type):
         kind = torch.get_autocast_dtype(v.device.type)
         q, k, v, x = (tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(kind) for tensor in (q, k, v, x))
     for key, tensor in (("q", q), ("k", k), ("x", x), *(own or {}).items()):
@@ -330,9 +349,19 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     return out, moved
 
 
-def _check_mask(argument, mask):
+def _check_mask(argument, mask, x):
+    """x: [B, ..., N, D]."""
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
         raise UsageError(f"{argument}: expected a tensor of bool [B, N], got {arrays.what(mask)}")
+    if isinstance(x, torch.Tensor) and x.dim() > 2 and (mask.dim() != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] != x.shape[-2]):
+        raise UsageError(f"{argument}: expected [B, N] = [{x.shape[0]}, {x.shape[-2]}], got {arrays.what(mask)}")
+
+
+def _fresh_seed(name, options, fresh):
+    """From PyTorch's random numbers; under torch.vmap as its `randomness` says, where the method draws."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return torch.randint(2**63 - 1, (1,), device="cpu") if name not in _METHODS or _draws(name, options, fresh) else 0
+    return torch.ops.skytape.seed()
 
 
 class Attention(nn.Module):
@@ -383,6 +412,8 @@ class Attention(nn.Module):
 
     @torch.no_grad()
     def _draw(self, seed):
+        if isinstance(self.seed, FakeTensor):
+            return  # as nn.Linear's, its numbers are not there
         seed = int(torch.randint(2**62, (), device="cpu")) if seed is None else _seed(seed)
         self.seed.fill_(seed if seed < 2**63 else seed - 2**64)
         own, _ = _engine.initial(self.name, self.options, self.heads, self.dim // self.heads, self.length or 1024, self.dim, seed)
@@ -397,7 +428,7 @@ class Attention(nn.Module):
         if not isinstance(x, torch.Tensor) or x.dim() != 3 or x.shape[2] != self.dim:
             raise UsageError(f"Attention: x: expected a tensor [B, N, {self.dim}], got {arrays.what(x)}")
         if key_padding_mask is not None:
-            _check_mask("key_padding_mask", key_padding_mask)
+            _check_mask("key_padding_mask", key_padding_mask, x)
             if f"{self.name}_mask" in _METHODS:
                 raise UsageError(f"key_padding_mask: {self.name} reads padding; cut the batch, or take {self.name}_mask")
         q, k, v = (projection and projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, N, D]
@@ -407,9 +438,8 @@ class Attention(nn.Module):
         own, averages = {key: getattr(self, ours) for key, ours in self.own.items()}, self.averages if self.training else []
         own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
         out, moved = _apply(self.name, v, q, k, x if self.reads_x else None, None if key_padding_mask is None else ~key_padding_mask,
-                            torch.ops.skytape.seed() if self.training else self.seed, self.training, self.length or 0,
+                            _fresh_seed(self.name, self.options, False) if self.training else self.seed, self.training, self.length or 0,
                             own or None, averages, {}, self.options)  # [B, H, N, D]
-        with torch.no_grad():
-            for key, value in zip(averages, moved):
-                getattr(self, self.own[key]).copy_(value.detach())
+        for key, value in zip(averages, moved):
+            getattr(self, self.own[key]).copy_(value.detach())
         return self.out_proj(out.transpose(1, 2).flatten(2))
