@@ -39,7 +39,7 @@ python: $P/$(PY_ENGINE)
 	@mkdir -p $P/bare/skytape; touch $P/bare/skytape/__init__.py; cp $< $P/bare/skytape/
 	@PYTHONPATH=$P/bare $(PY) -m nanobind.stubgen -q -m skytape._engine -p train/python/stubs.pat -O build/python/skytape -r
 	@echo "build/python has the module: PYTHONPATH=build/python $(PY) -c 'import skytape'"
-# For other machines: x86-64-v3, with the libraries it needs inside.
+# For other machines: x86-64-v3, with the libraries it needs inside. WHEEL= gives its build other options.
 wheel:
-	SKYTAPE_MAKE="PORTABLE=1 MPI=0" $(PY) -m pip wheel -q --no-deps -w $P/wheel train/python
+	SKYTAPE_MAKE="$(or $(WHEEL),PORTABLE=1 MPI=0)" $(PY) -m pip wheel -q --no-deps -w $P/wheel train/python
 	PATH="$$(dirname $(PY)):$$PATH" $(PY) -m auditwheel repair -w "$(or $(OUT),build/python)" $P/wheel/skytape-*.whl
