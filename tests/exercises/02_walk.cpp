@@ -58,30 +58,51 @@ double slope_of(const std::vector<Node>& tape, int from, int to) {
 
 int main() {
   return judge([](Judge& j) {
+    const std::vector<Node> sum = {{{}, {}}, {{}, {}}, {{1, 0}, {2, 3}}};
+    const char* const mixed_up =
+        "A node's inputs are counted by k: the slope of its k-th input is slopes[k], the input's "
+        "place in the tape inputs[k].";
+    j.asks("one node: node 2 = 2 x node 1 + 3 x node 0, inputs 1, 0 and slopes 2, 3")
+        .same("grads of nodes 0 to 2", gradients(sum, 2), Matrix({{3, 2, 1}}),
+              "Node 2 passes 1 x 2 on to its input node 1, and 1 x 3 to its input node 0.",
+              {{Matrix({{0, 0, 0}}),
+                "The walk begins with grad 1 at the output: df/df = 1. (If you wrote that: "
+                "`Node n = tape[i]` is a copy: write Node& n = tape[i].)"},
+               {Matrix({{0, 0, 1}}),
+                "Nothing was passed on. Is the node `output` left out, or does the sum go to a "
+                "copy? `Node n = tape[i]` is a copy: write Node& n = tape[i]."},
+               {Matrix({{2, 3, 1}}), mixed_up},
+               {Matrix({{1, 1, 1}}), "A node passes on grad x slope, not its grad alone."}});
     const std::vector<Node> chain = {{{}, {}}, {{0}, {2}}, {{1}, {3}}, {{2}, {5}}};
-    j.same(
-        "a chain: slopes 2, 3, 5", "grad", gradients(chain, 3), Matrix({{30, 15, 5, 1}}),
-        "Along a chain slopes multiply: 5, then 5 x 3, then 5 x 3 x 2.",
-        {{Matrix({{0, 0, 0, 0}}), "The walk begins with grad 1 at the output: df/df = 1."},
-         {Matrix({{0, 0, 5, 1}}),
-          "Only the last node passed something on: walk from the output to the first node, so that "
-          "a node is complete before it passes its grad on."},
-         {Matrix({{2, 3, 5, 1}}), "A node passes on grad x slope, not its slope alone."},
-         {Matrix({{1, 1, 1, 1}}), "A node passes on grad x slope, not its grad alone."}});
+    j.asks("a chain: node 1 = 2 x node 0, node 2 = 3 x node 1, node 3 = 5 x node 2")
+        .same("grads of nodes 0 to 3", gradients(chain, 3), Matrix({{30, 15, 5, 1}}),
+              "Along a chain slopes multiply: 5, then 5 x 3, then 5 x 3 x 2.",
+              {{Matrix({{0, 0, 5, 1}}),
+                "Only the last node passed something on: walk from the output to the first node, "
+                "so that "
+                "a node is complete before it passes its grad on."},
+               {Matrix({{2, 3, 5, 1}}), "A node passes on grad x slope, not its slope alone."},
+               {Matrix({{0, 15, 5, 1}}),
+                "Node 1 passed nothing on: the walk goes down to node 0, and each node passes on "
+                "to its "
+                "inputs."}});
     const std::vector<Node> square = {{{}, {}}, {{0, 0}, {7, 7}}};
     const char* const add = "What a node receives twice is added up (+=), not overwritten (=).";
-    j.same("x x, with x = 7: the node is used twice by one", "grad", gradients(square, 1),
-           Matrix({{14, 1}}), add, {{Matrix({{7, 1}}), add}});
+    j.asks("x x with x = 7: node 1 has inputs 0, 0 and slopes 7, 7")
+        .same("grads of nodes 0, 1", gradients(square, 1), Matrix({{14, 1}}), add,
+              {{Matrix({{7, 1}}), add}});
     const std::vector<Node> story = {{{}, {}}, {{}, {}}, {{0, 1}, {5, 2}}, {{2, 0}, {1, 1}}};
-    j.same("(a b) + a of the story", "grad", gradients(story, 3), Matrix({{6, 2, 1, 1}}), add);
+    j.asks("(a b) + a of the story")
+        .same("grads of nodes 0 to 3", gradients(story, 3), Matrix({{6, 2, 1, 1}}), add);
     std::vector<Node> used = story;
     for (Node& node : used) node.grad = 100;
-    j.same("gradients of an earlier walk are forgotten", "grad", gradients(used, 3),
-           Matrix({{6, 2, 1, 1}}),
-           "Before the walk each grad must be zero: it is a sum, and a sum begins with zero.");
-    j.same("the output in the middle: nodes behind it do not count", "grad", gradients(story, 2),
-           Matrix({{5, 2, 1, 0}}),
-           "Begin at `output`, not at the tape's end: what was computed later does not change it.");
+    j.asks("gradients of an earlier walk are forgotten")
+        .same("grads of nodes 0 to 3", gradients(used, 3), Matrix({{6, 2, 1, 1}}),
+              "Before the walk each grad must be zero: it is a sum, and a sum begins with zero.");
+    j.asks("the output in the middle: nodes behind it do not count")
+        .same("grads of nodes 0 to 3", gradients(story, 2), Matrix({{5, 2, 1, 0}}),
+              "Begin at `output`, not at the tape's end: what was computed later does not change "
+              "it.");
     // Each node from 3 on uses the three before it.
     std::vector<Node> wide(3);
     for (int i = 3; i < 12; ++i) {
@@ -89,8 +110,9 @@ int main() {
     }
     Matrix expected(1, 12);
     for (int i = 0; i < 12; ++i) expected(0, i) = slope_of(wide, 11, i);
-    j.same("a graph with many ways through it", "grad", gradients(wide, 11), expected,
-           "Each node must be complete before it passes its grad on.");
+    j.asks("a graph with many ways through it")
+        .same("grads of nodes 0 to 11", gradients(wide, 11), expected,
+              "Each node must be complete before it passes its grad on.");
   });
 }
 

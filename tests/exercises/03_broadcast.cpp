@@ -18,8 +18,8 @@
 //   ( b0 b1 b2 )   ->  ( b0 b1 b2 )                  ( b0 )      ->  ( b0 b0 b0 )
 //                      ( b0 b1 b2 )                  ( b1 )          ( b1 b1 b1 )
 //
-// Write the way back, once for all operations: from dB, which is called dy below as it has y's
-// shape, to db. A Matrix m has m.rows, m.columns and the entries m(i, j), from m(0, 0) on;
+// Write the way back, once for all operations: `dy` is y's gradient, [N, E]; return b's, [rows,
+// columns]. A Matrix m has m.rows, m.columns and the entries m(i, j), from m(0, 0) on;
 // Matrix m(2, 3) makes one of two rows and three columns, filled with zero.
 //
 // The real one: sum_to_shape in tensor/kernels/reduce.cpp, called for + - * / in
@@ -39,25 +39,63 @@ Matrix sum_to_shape(const Matrix& dy, int rows, int columns) { write_here(); }
 
 // ---- the judge ----------------------------------------------------------------------------------
 
+/// dy, zero in one row or one column (-1: in none).
+Matrix without(Matrix dy, int row, int column) {
+  for (int i = 0; i < dy.rows; ++i) {
+    for (int k = 0; k < dy.columns; ++k) {
+      if (i == row || k == column) dy(i, k) = 0;
+    }
+  }
+  return dy;
+}
+
+/// The answer for a shape that is legal, so an error about shapes is told as one too many.
+Matrix legal(const Matrix& dy, int rows, int columns) {
+  try {
+    return sum_to_shape(dy, rows, columns);
+  } catch (const std::invalid_argument& error) {
+    throw std::invalid_argument(
+        error.what() + std::string(". But this shape is legal: rows may be 1 or dy.rows, columns "
+                                   "may be 1 or dy.columns. Look for && and ||, or rows and "
+                                   "columns, mixed up"));
+  }
+}
+
 int main() {
   return judge([](Judge& j) {
-    const Matrix dy({{1, 2, 3}, {10, 20, 30}});
-    j.same("nothing was copied: dy itself", "db", sum_to_shape(dy, 2, 3), dy,
-           "An axis that has dy's size was not copied, so it is not summed.");
-    j.same("from [1, 3]: a sum over rows", "db", sum_to_shape(dy, 1, 3), Matrix({{11, 22, 33}}),
-           "b_e was used in each row: add up column e of dy.",
-           {{Matrix({{1, 2, 3}}), "This is the first row alone; every row used b."},
-            {Matrix({{10, 20, 30}}), "This is the last row alone: add (+=), do not overwrite."},
-            {Matrix({{5.5, 11, 16.5}}), "This is the mean. Copies add up: it is the sum."}});
-    j.same("from [2, 1]: a sum along each row", "db", sum_to_shape(dy, 2, 1), Matrix({{6}, {60}}),
-           "b_n was used all along row n: add it up.",
-           {{Matrix({{1}, {10}}), "This is the first column alone; every column used b."},
-            {Matrix({{3}, {30}}), "This is the last column alone: add (+=), do not overwrite."},
-            {Matrix({{2}, {20}}), "This is the mean. Copies add up: it is the sum."}});
-    j.same("from [1, 1]: the sum of all", "db", sum_to_shape(dy, 1, 1), Matrix({{66}}),
-           "Both axes were copied, so both are summed.");
-    j.same("an axis of size one on both sides", "db", sum_to_shape(Matrix({{1, 2}}), 1, 2),
-           Matrix({{1, 2}}), "From [1, 2] to [1, 2] nothing was copied.");
+    const Matrix dy({{1, 2, 3}, {10, 30, 70}});
+    const char* const unread =
+        "One row or column was not read: loops run from 0 while < dy.rows, "
+        "and while < dy.columns.";
+    j.asks("nothing was copied: dy itself")
+        .same("db", legal(dy, 2, 3), dy,
+              "An axis that has dy's size was not copied, so it is not summed.",
+              {{without(dy, 0, -1), unread},
+               {without(dy, 1, -1), unread},
+               {without(dy, -1, 0), unread},
+               {without(dy, -1, 2), unread}});
+    j.asks("from [1, 3]: a sum over rows")
+        .same(
+            "db", legal(dy, 1, 3), Matrix({{11, 32, 73}}),
+            "b_e was used in each row: add up column e of dy.",
+            {{Matrix({{1, 2, 3}}), "This is the first row alone; every row used b."},
+             {Matrix({{10, 30, 70}}),
+              "This is the last row alone: add (+=), do not overwrite (=), and begin with row 0."},
+             {Matrix({{5.5, 16, 36.5}}), "This is the mean. Copies add up: it is the sum."}});
+    j.asks("from [2, 1]: a sum along each row")
+        .same("db", legal(dy, 2, 1), Matrix({{6}, {110}}),
+              "b_n was used all along row n: add it up.",
+              {{Matrix({{1}, {10}}), "This is the first column alone; every column used b."},
+               {Matrix({{3}, {70}}),
+                "This is the last column alone: add (+=), do not overwrite (=), and begin with "
+                "column 0."},
+               {Matrix({{5}, {100}}), "The first column was not read: loops begin at 0."},
+               {Matrix({{2}, {110.0 / 3}}), "This is the mean. Copies add up: it is the sum."}});
+    j.asks("from [1, 1]: the sum of all")
+        .same("db", legal(dy, 1, 1), Matrix({{116}}), "Both axes were copied, so both are summed.");
+    j.asks("an axis of size one on both sides")
+        .same("db", legal(Matrix({{1, 2}}), 1, 2), Matrix({{1, 2}}),
+              "From [1, 2] to [1, 2] nothing was copied.");
     const auto refused = [&](int rows, int columns) {
       try {
         (void)sum_to_shape(dy, rows, columns);
@@ -67,34 +105,35 @@ int main() {
       }
       return false;
     };
-    j.holds("[3, 3], [2, 2] and [4, 1] are refused",
+    j.asks("[3, 3], [2, 2] and [4, 1] are refused")
+        .holds(
             refused(3, 3) && refused(2, 2) && refused(4, 1),
             "[3, 3] (or [2, 2], [4, 1]) was never broadcast to [2, 3]: throw std::invalid_argument "
             "where rows is neither 1 nor dy.rows, and the same for columns.");
     const auto sized = [&](int rows, int columns) {
-      j.gradients(
-          "as differences say, for x of [3, 4] times b of " + Matrix(rows, columns).shape(),
-          [](const Matrices& in) {
-            Matrix y = in[0];
-            const Matrix& b = in[1];
-            for (int i = 0; i < y.rows; ++i) {
-              for (int k = 0; k < y.columns; ++k) y(i, k) *= b(i % b.rows, k % b.columns);
-            }
-            return y;
-          },
-          [](const Matrices& in, const Matrix& d) {
-            const Matrix &x = in[0], &b = in[1];
-            Matrix dx = d, copied = d;
-            for (int i = 0; i < d.rows; ++i) {
-              for (int k = 0; k < d.columns; ++k) {
-                dx(i, k) *= b(i % b.rows, k % b.columns);
-                copied(i, k) *= x(i, k);
-              }
-            }
-            return Matrices{dx, sum_to_shape(copied, b.rows, b.columns)};
-          },
-          {random_matrix(3, 4), random_matrix(rows, columns, 2)}, {"dx", "db"},
-          "db is the sum over the copies of b.");
+      j.asks("as differences say, for x of [3, 4] times b of " + Matrix(rows, columns).shape())
+          .gradients(
+              [](const Matrices& in) {
+                Matrix y = in[0];
+                const Matrix& b = in[1];
+                for (int i = 0; i < y.rows; ++i) {
+                  for (int k = 0; k < y.columns; ++k) y(i, k) *= b(i % b.rows, k % b.columns);
+                }
+                return y;
+              },
+              [](const Matrices& in, const Matrix& d) {
+                const Matrix &x = in[0], &b = in[1];
+                Matrix dx = d, copied = d;
+                for (int i = 0; i < d.rows; ++i) {
+                  for (int k = 0; k < d.columns; ++k) {
+                    dx(i, k) *= b(i % b.rows, k % b.columns);
+                    copied(i, k) *= x(i, k);
+                  }
+                }
+                return Matrices{dx, sum_to_shape(copied, b.rows, b.columns)};
+              },
+              {random_matrix(3, 4), random_matrix(rows, columns, 2)}, {"dx", "db"},
+              "db is the sum over the copies of b.");
     };
     sized(1, 4);
     sized(3, 1);

@@ -49,26 +49,30 @@ int main() {
   return judge([](Judge& j) {
     // By hand: Q K^T = (1 2), times V = 1 * 10 + 2 * 20, times s = 0.5.
     const Matrix q1({{1}}), k1({{1}, {2}}), v1({{10}, {20}});
-    j.same("by hand, from the left", "O", from_the_left(q1, k1, v1, 0.5), Matrix({{25}}),
-           "s (1 2) (10 20)^T = 0.5 (10 + 40).", {{Matrix({{50}}), "The factor s is missing."}});
-    j.same("by hand, from the right", "O", from_the_right(q1, k1, v1, 0.5), Matrix({{25}}),
-           "0.5 (1 x 10 + 2 x 20).", {{Matrix({{50}}), "The factor s is missing."}});
+    j.asks("by hand, from the left")
+        .same("O", from_the_left(q1, k1, v1, 0.5), Matrix({{25}}),
+              "s (1 2) (10 20)^T = 0.5 (10 + 40).", {{Matrix({{50}}), "The factor s is missing."}});
+    j.asks("by hand, from the right")
+        .same("O", from_the_right(q1, k1, v1, 0.5), Matrix({{25}}), "0.5 (1 x 10 + 2 x 20).",
+              {{Matrix({{50}}), "The factor s is missing."}});
     const int n = 40, m = 50, d = 3;
     const double s = 1.0 / m;
     const Matrix q = random_matrix(n, d), k = random_matrix(m, d, 2), v = random_matrix(m, d, 5);
-    j.same("both orders give the same numbers", "O from the right", from_the_right(q, k, v, s),
-           from_the_left(q, k, v, s), "Brackets may be moved: (Q K^T) V = Q (K^T V).");
+    j.asks("both orders give the same numbers")
+        .same("O from the right", from_the_right(q, k, v, s), from_the_left(q, k, v, s),
+              "Brackets may be moved: (Q K^T) V = Q (K^T V).");
     const int allowed = m * d;
     const auto largest = [&](const char* what, const auto& run) {
       forget_sizes();
       (void)run();
       const Matrix made = largest_made();
-      j.holds(
-          std::string(what) + " makes nothing of [N, M]", made.rows * made.columns <= allowed,
-          std::string(what) + " makes a matrix of " + made.shape() +
-              " with N = 40, M = 50, D = 3. " +
-              "Nothing needs to be larger than [M, D] = [50, 3]: begin with K^T V, and in backward "
-              "with Q^T dO.");
+      j.asks(std::string(what) + " makes nothing of [N, M]")
+          .holds(made.rows * made.columns <= allowed,
+                 std::string(what) + " makes a matrix of " + made.shape() +
+                     " with N = 40, M = 50, D = 3. " +
+                     "Nothing needs to be larger than [M, D] = [50, 3]: begin with K^T V, and in "
+                     "backward "
+                     "with Q^T dO.");
     };
     largest("from_the_right", [&] { return from_the_right(q, k, v, s); });
     const Matrix dout = random_matrix(n, d, 9);
@@ -82,20 +86,20 @@ int main() {
                         (which == 1 ? 1 : s) * matmul(in[1], side)};
       };
     };
-    j.gradients(
-        "as differences say",
-        [](const Matrices& in) {
-          return (1.0 / in[1].rows) * matmul(matmul(in[0], transpose(in[1])), in[2]);
-        },
-        [](const Matrices& in, const Matrix& dy) {
-          const Gradients g = backward(in[0], in[1], in[2], 1.0 / in[1].rows, dy);
-          return Matrices{g.dq, g.dk, g.dv};
-        },
-        {random_matrix(4, 3), random_matrix(5, 3, 2), random_matrix(5, 3, 5)}, {"dq", "dk", "dv"},
-        "(2) dQ = dO T^T, dT = Q^T dO; (1) dK = s V dT^T, dV = s K dT.",
-        {{usual(0), "dq lacks s, which is part of T."},
-         {usual(1), "The gradients behind (1) lack s: T = s K^T V."},
-         {usual(2), "dT is transposed: it is Q^T dO, then dK = s V dT^T and dV = s K dT."}});
+    j.asks("as differences say")
+        .gradients(
+            [](const Matrices& in) {
+              return (1.0 / in[1].rows) * matmul(matmul(in[0], transpose(in[1])), in[2]);
+            },
+            [](const Matrices& in, const Matrix& dy) {
+              const Gradients g = backward(in[0], in[1], in[2], 1.0 / in[1].rows, dy);
+              return Matrices{g.dq, g.dk, g.dv};
+            },
+            {random_matrix(4, 3), random_matrix(5, 3, 2), random_matrix(5, 3, 5)},
+            {"dq", "dk", "dv"}, "(2) dQ = dO T^T, dT = Q^T dO; (1) dK = s V dT^T, dV = s K dT.",
+            {{usual(0), "dq lacks s, which is part of T."},
+             {usual(1), "The gradients behind (1) lack s: T = s K^T V."},
+             {usual(2), "dT is transposed: it is Q^T dO, then dK = s V dT^T and dV = s K dT."}});
     largest("backward", [&] { return backward(q, k, v, s, dout).dk; });
   });
 }

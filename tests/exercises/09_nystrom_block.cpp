@@ -42,29 +42,32 @@ void block_backward(const Matrix& q, const Matrix& k, const Matrix& da, Matrix& 
 int main() {
   return judge([](Judge& j) {
     const Matrix x({{1}, {3}, {10}, {20}, {100}, {200}, {600}});
-    j.same("7 rows in 3 segments: 0-1, 2-3, 4-6", "means", segment_means(x, 3),
-           Matrix({{2}, {15}, {300}}), "Segment j begins at row j * N / L (integer division).",
-           {{Matrix({{2}, {15}, {150}}),
-             "The last segment ends too early: with N / L = 2 rows each, row 6 belongs to none."},
-            {Matrix({{4}, {30}, {900}}), "These are sums; divide by the segment's size."},
-            {(3.0 / 7) * Matrix({{4}, {30}, {900}}),
-             "Divide by each segment's own size, not by N / L."}});
-    j.same("6 rows in 3 segments", "means",
-           segment_means(Matrix({{1}, {3}, {5}, {7}, {9}, {11}}), 3), Matrix({{2}, {6}, {10}}),
-           "Segment j begins at row j * N / L.");
+    j.asks("7 rows in 3 segments: 0-1, 2-3, 4-6")
+        .same(
+            "means", segment_means(x, 3), Matrix({{2}, {15}, {300}}),
+            "Segment j begins at row j * N / L (integer division).",
+            {{Matrix({{2}, {15}, {150}}),
+              "The last segment ends too early: with N / L = 2 rows each, row 6 belongs to none."},
+             {Matrix({{4}, {30}, {900}}), "These are sums; divide by the segment's size."},
+             {(3.0 / 7) * Matrix({{4}, {30}, {900}}),
+              "Divide by each segment's own size, not by N / L."}});
+    j.asks("6 rows in 3 segments")
+        .same("means", segment_means(Matrix({{1}, {3}, {5}, {7}, {9}, {11}}), 3),
+              Matrix({{2}, {6}, {10}}), "Segment j begins at row j * N / L.");
     Matrix dx(7, 1, 1000);
     scatter(Matrix({{2}, {4}, {6}}), dx);
-    j.same(
-        "scatter adds to what is there", "dx", dx,
-        Matrix({{1001}, {1001}, {1002}, {1002}, {1002}, {1002}, {1002}}),
-        "Row i of segment j receives dmeans_j / size, added to dx (+=).",
-        {{Matrix({{1}, {1}, {2}, {2}, {2}, {2}, {2}}), "Add to dx (+=): q is used elsewhere, too."},
-         {Matrix({{1002}, {1002}, {1004}, {1004}, {1006}, {1006}, {1006}}),
-          "Each row has the share 1 / size in the mean, so it receives that share."},
-         {Matrix({{1001}, {1000}, {1002}, {1000}, {1002}, {1000}, {1000}}),
-          "Only the first row of each segment received something; all rows were in the mean."},
-         {Matrix({{1001}, {1001}, {1002}, {1002}, {1003}, {1003}, {1003}}),
-          "Divide by each segment's own size; the last one has three rows."}});
+    j.asks("scatter adds to what is there")
+        .same(
+            "dx", dx, Matrix({{1001}, {1001}, {1002}, {1002}, {1002}, {1002}, {1002}}),
+            "Row i of segment j receives dmeans_j / size, added to dx (+=).",
+            {{Matrix({{1}, {1}, {2}, {2}, {2}, {2}, {2}}),
+              "Add to dx (+=): q is used elsewhere, too."},
+             {Matrix({{1002}, {1002}, {1004}, {1004}, {1006}, {1006}, {1006}}),
+              "Each row has the share 1 / size in the mean, so it receives that share."},
+             {Matrix({{1001}, {1000}, {1002}, {1000}, {1002}, {1000}, {1000}}),
+              "Only the first row of each segment received something; all rows were in the mean."},
+             {Matrix({{1001}, {1001}, {1002}, {1002}, {1003}, {1003}, {1003}}),
+              "Divide by each segment's own size; the last one has three rows."}});
     const int landmarks = 3;
     const auto block = [](const Matrices& in) {
       return softmax(
@@ -85,25 +88,27 @@ int main() {
         return Matrices{dq, dk};
       };
     };
-    j.gradients("as differences say", block,
-                [](const Matrices& in, const Matrix& da) {
-                  Matrix dq(in[0].rows, in[0].columns), dk = dq;
-                  block_backward(in[0], in[1], da, dq, dk);
-                  return Matrices{dq, dk};
-                },
-                {random_matrix(7, 4), random_matrix(7, 4, 2)}, {"dq", "dk"},
-                "E = A (dA - row sums of A dA); dQl = E Kl; dKl = E^T Ql; then scatter both.",
-                {{one_side(false, true),
-                  "dKl = E^T Ql: E is not transposed here, and as [L, L] it fits both ways."},
-                 {one_side(true, false), "E is dA here: softmax's backward is missing."}});
+    j.asks("as differences say")
+        .gradients(block,
+                   [](const Matrices& in, const Matrix& da) {
+                     Matrix dq(in[0].rows, in[0].columns), dk = dq;
+                     block_backward(in[0], in[1], da, dq, dk);
+                     return Matrices{dq, dk};
+                   },
+                   {random_matrix(7, 4), random_matrix(7, 4, 2)}, {"dq", "dk"},
+                   "E = A (dA - row sums of A dA); dQl = E Kl; dKl = E^T Ql; then scatter both.",
+                   {{one_side(false, true),
+                     "dKl = E^T Ql: E is not transposed here, and as [L, L] it fits both ways."},
+                    {one_side(true, false), "E is dA here: softmax's backward is missing."}});
     Matrix dq(7, 4, 5), dk(7, 4, 5), fresh(7, 4), other(7, 4);
     const Matrix q = random_matrix(7, 4), k = random_matrix(7, 4, 2), da = random_matrix(3, 3, 6);
     block_backward(q, k, da, dq, dk);
     block_backward(q, k, da, fresh, other);
-    j.same("the block adds to what came from elsewhere", "dq", dq, Matrix(7, 4, 5) + fresh,
-           "dq and dk come in with gradients of other places: add to them.");
-    j.same("and so for dk", "dk", dk, Matrix(7, 4, 5) + other,
-           "dk comes in with gradients: add to it.");
+    j.asks("the block adds to what came from elsewhere")
+        .same("dq", dq, Matrix(7, 4, 5) + fresh,
+              "dq and dk come in with gradients of other places: add to them.");
+    j.asks("and so for dk")
+        .same("dk", dk, Matrix(7, 4, 5) + other, "dk comes in with gradients: add to it.");
   });
 }
 

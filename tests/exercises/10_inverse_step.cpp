@@ -65,38 +65,43 @@ int main() {
   return judge([](Judge& j) {
     // One number: x = 0.5 v; at m = 0.5, v = 1: x = 0.5, r = 11.75, p = 7.125, v' = 1.78125.
     const Matrix half(1, 1, 0.5), one(1, 1, 1.0);
-    j.same("one number: m = 0.5, v = 1", "V'", inverse_step(half, one), Matrix(1, 1, 1.78125),
-           "x = 0.5, r = 15 - 0.5 (7 - 0.5) = 11.75, p = 13 - 0.5 r = 7.125, v' = v p / 4.",
-           {{Matrix(1, 1, 7.125), "The division by 4 is missing."}});
+    j.asks("one number: m = 0.5, v = 1")
+        .same("V'", inverse_step(half, one), Matrix(1, 1, 1.78125),
+              "x = 0.5, r = 15 - 0.5 (7 - 0.5) = 11.75, p = 13 - 0.5 r = 7.125, v' = v p / 4.",
+              {{Matrix(1, 1, 7.125), "The division by 4 is missing."}});
     const Matrix m({{2, 1, 0}, {0, 1, 3}, {1, 0, 1}});
     const Matrix inverse = 0.2 * Matrix({{1, -1, 3}, {3, 2, -6}, {-1, 1, 2}});
-    j.same("an inverse stays", "V'", inverse_step(m, inverse), inverse,
-           "With X = I the brackets are 9 I and 4 I. Is it M V, in this order, and V P?");
+    j.asks("an inverse stays")
+        .same("V'", inverse_step(m, inverse), inverse,
+              "With X = I the brackets are 9 I and 4 I. Is it M V, in this order, and V P?");
     Matrix v = 0.1 * transpose(m);
     for (int t = 0; t < 14; ++t) v = inverse_step(m, v);
-    j.same("from M^T / 10, fourteen steps reach it", "V", v, inverse,
-           "The steps end elsewhere: look at the order of the products. X = M V; X R; V P.");
+    j.asks("from M^T / 10, fourteen steps reach it")
+        .same("V", v, inverse,
+              "The steps end elsewhere: look at the order of the products. X = M V; X R; V P.");
     const auto usual = [](int which, const char* sentence) {
       return std::pair<Backward, std::string>(
           [which](const Matrices& in, const Matrix& dy) { return with_mistake(in, dy, which); },
           sentence);
     };
-    j.gradients(
-        "as differences say, through one step",
-        [](const Matrices& in) { return inverse_step(in[0], in[1]); },
-        [](const Matrices& in, const Matrix& dy) {
-          const Gradients g = inverse_step_backward(in[0], in[1], dy);
-          return Matrices{g.dm, g.dv};
-        },
-        {random_matrix(3, 3), random_matrix(3, 3, 2)}, {"dm", "dv"},
-        "(4) dP = V^T dV' / 4, dV = dV' P^T / 4; (3) dR = -X^T dP, dX = -dP R^T; (2) dX -= 7 dR "
-        "and two "
-        "terms of X X; (1) dM = dX V^T, dV += M^T dX.",
-        {usual(0,
-               "X X is a product of two factors that both are X: dX += dR X^T and dX += X^T dR."),
-         usual(1, "dX lacks what (2) adds: R depends on X, too."),
-         usual(2, "dV has a second part: V is in X = M V as well, so dV += M^T dX."),
-         usual(3, "dX lacks the term of -7 X in (2): dX -= 7 dR.")});
+    j.asks("as differences say, through one step")
+        .gradients(
+            [](const Matrices& in) { return inverse_step(in[0], in[1]); },
+            [](const Matrices& in, const Matrix& dy) {
+              const Gradients g = inverse_step_backward(in[0], in[1], dy);
+              return Matrices{g.dm, g.dv};
+            },
+            {random_matrix(3, 3), random_matrix(3, 3, 2)}, {"dm", "dv"},
+            "(4) dP = V^T dV' / 4, dV = dV' P^T / 4; (3) dR = -X^T dP, dX = -dP R^T; (2) dX -= 7 "
+            "dR "
+            "and two "
+            "terms of X X; (1) dM = dX V^T, dV += M^T dX.",
+            {usual(
+                 0,
+                 "X X is a product of two factors that both are X: dX += dR X^T and dX += X^T dR."),
+             usual(1, "dX lacks what (2) adds: R depends on X, too."),
+             usual(2, "dV has a second part: V is in X = M V as well, so dV += M^T dX."),
+             usual(3, "dX lacks the term of -7 X in (2): dX -= 7 dR.")});
   });
 }
 

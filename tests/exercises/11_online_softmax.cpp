@@ -66,48 +66,56 @@ int main() {
   return judge([](Judge& j) {
     const Matrix scores({{1, -1, 0.5, 2, 3, -2, 2.5}}), values = random_matrix(7, 2);
     const Matrix exact = matmul(softmax(scores), values);
-    j.same("all keys in one tile", "out", in_tiles(scores, values, 7), exact,
-           "out / sum, with the weights e^(score - m).");
+    j.asks("all keys in one tile")
+        .same("out", in_tiles(scores, values, 7), exact,
+              "out / sum, with the weights e^(score - m).");
     // Falling scores: the maximum never moves after the first tile.
     const Matrix falling({{3, 2.5, 2, 1, 0.5, -1, -2}});
-    j.same("tiles of two, the largest score first", "out", in_tiles(falling, values, 2),
-           matmul(softmax(falling), values),
-           "The maximum never moves here. Does each tile add to sum and out, and is the division "
-           "left to "
-           "finish()?");
-    j.same("tiles of two, the maximum moves", "out", in_tiles(scores, values, 2), exact,
-           "When the maximum moves, the old sum AND the old out shrink by e^(m - m'): both, once a "
-           "tile, "
-           "and before m is overwritten.");
+    j.asks("tiles of two, the largest score first")
+        .same(
+            "out", in_tiles(falling, values, 2), matmul(softmax(falling), values),
+            "The maximum never moves here. Does each tile add to sum and out, and is the division "
+            "left to "
+            "finish()?");
+    j.asks("tiles of two, the maximum moves")
+        .same("out", in_tiles(scores, values, 2), exact,
+              "When the maximum moves, the old sum AND the old out shrink by e^(m - m'): both, "
+              "once a "
+              "tile, "
+              "and before m is overwritten.");
     Matrix high = scores;
     for (int i = 0; i < 7; ++i) high(0, i) += 1000;
-    j.same("all scores near 1000", "out", in_tiles(high, values, 2), exact,
-           "e^1000 is infinity: the maximum must be taken out of each exponential.");
+    j.asks("all scores near 1000")
+        .same("out", in_tiles(high, values, 2), exact,
+              "e^1000 is infinity: the maximum must be taken out of each exponential.");
     Matrix low = scores;
     for (int i = 0; i < 7; ++i) low(0, i) -= 1000;
-    j.same("all scores near -1000", "out", in_tiles(low, values, 2), exact,
-           "The maximum begins at -infinity, not at 0: otherwise all weights are e^-1000 = 0.");
+    j.asks("all scores near -1000")
+        .same("out", in_tiles(low, values, 2), exact,
+              "The maximum begins at -infinity, not at 0: otherwise all weights are e^-1000 = 0.");
     const Matrix far({{1000, 999, 0, -1, 1, 2, 3}});
-    j.same("scores fall from 1000 to 0", "out", in_tiles(far, values, 2),
-           matmul(softmax(far), values),
-           "m' is the larger of the old m and the tile's maximum: with the tile's alone e^(m - m') "
-           "is e^1000.");
+    j.asks("scores fall from 1000 to 0")
+        .same("out", in_tiles(far, values, 2), matmul(softmax(far), values),
+              "m' is the larger of the old m and the tile's maximum: with the tile's alone e^(m - "
+              "m') "
+              "is e^1000.");
     Matrix padded = scores;
     for (const int i : {2, 3, 6}) padded(0, i) = -INFINITY;
     Matrix weights(1, 7);
     double sum = 0;
     for (int i = 0; i < 7; ++i) sum += weights(0, i) = std::exp(padded(0, i));
-    j.same("a tile of padding in the middle", "out", in_tiles(padded, values, 2),
-           (1 / sum) * matmul(weights, values),
-           "A score of -infinity has the weight e^-infinity = 0.");
+    j.asks("a tile of padding in the middle")
+        .same("out", in_tiles(padded, values, 2), (1 / sum) * matmul(weights, values),
+              "A score of -infinity has the weight e^-infinity = 0.");
     for (const int i : {0, 1}) padded(0, i) = -INFINITY;
     sum = std::exp(3) + std::exp(-2);
     weights = Matrix({{0, 0, 0, 0, std::exp(3) / sum, std::exp(-2) / sum, 0}});
-    j.same("the first tiles are padding", "out", in_tiles(padded, values, 2),
-           matmul(weights, values),
-           "While m and m' are both -infinity, m - m' is not a number: return early then.");
-    j.same("nothing but padding", "out", in_tiles(Matrix(1, 7, -INFINITY), values, 2), Matrix(1, 2),
-           "Where no key counted, sum is 0 and 0 / 0 not a number: the output is 0.");
+    j.asks("the first tiles are padding")
+        .same("out", in_tiles(padded, values, 2), matmul(weights, values),
+              "While m and m' are both -infinity, m - m' is not a number: return early then.");
+    j.asks("nothing but padding")
+        .same("out", in_tiles(Matrix(1, 7, -INFINITY), values, 2), Matrix(1, 2),
+              "Where no key counted, sum is 0 and 0 / 0 not a number: the output is 0.");
   });
 }
 

@@ -73,13 +73,15 @@ int main() {
       }
       const DeviceArray from(x), to(3);
       run("row_sums", row_sums, 3, kThreads, from.numbers(), to.data(), n);
-      j.same("(a) sums of rows of " + std::to_string(n), "y", to.read(3, 1), sums,
-             "Each entry of the row belongs to one thread: t, t + kThreads, …; then the partial "
-             "sums are "
-             "added, half by half.",
-             {{first,
-               "Only the first kThreads entries are in it: go on to t + kThreads, t + 2 kThreads "
-               "…."}});
+      j.asks("(a) sums of rows of " + std::to_string(n))
+          .same(
+              "y", to.read(3, 1), sums,
+              "Each entry of the row belongs to one thread: t, t + kThreads, …; then the partial "
+              "sums are "
+              "added, half by half.",
+              {{first,
+                "Only the first kThreads entries are in it: go on to t + kThreads, t + 2 kThreads "
+                "…."}});
     }
     struct Size {
       int n, m, d;
@@ -93,14 +95,15 @@ int main() {
       const auto reads = static_cast<int>(faults.reads);
       const std::string size =
           "n, m, d = " + std::to_string(n) + ", " + std::to_string(m) + ", " + std::to_string(d);
-      j.same("(b) Q K^T, " + size, "s", to.read(n, m), matmul(q, transpose(k)),
-             "S_ij = sum_c Q_ic K_jc. In the tile the rows of K are K's: thread (x, y) needs "
-             "tile.k[x][c].");
+      j.asks("(b) Q K^T, " + size)
+          .same("s", to.read(n, m), matmul(q, transpose(k)),
+                "S_ij = sum_c Q_ic K_jc. In the tile the rows of K are K's: thread (x, y) needs "
+                "tile.k[x][c].");
       const int enough = n * d * right + m * d * down;
-      j.holds("(b) " + std::to_string(enough) + " reads from device memory are enough",
-              reads <= enough,
-              "products read " + std::to_string(reads) + " numbers from device memory; " +
-                  std::to_string(enough) + " are enough: each block needs each of its rows once.");
+      j.asks("(b) " + std::to_string(enough) + " reads from device memory are enough")
+          .holds(reads <= enough, "products read " + std::to_string(reads) +
+                                      " numbers from device memory; " + std::to_string(enough) +
+                                      " are enough: each block needs each of its rows once.");
     }
   });
 }

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <source_location>
 #include <string>
 #include <vector>
 
@@ -29,11 +28,9 @@ struct DeviceFaults {
 inline DeviceFaults faults;
 
 /// Stands where a kernel is to be written.
-inline void write_kernel_here(std::source_location at = std::source_location::current()) {
+inline void write_kernel_here(const Place& at = Place::current()) {
   if (threadIdx.x + blockIdx.x + threadIdx.y + blockIdx.y > 0) return;
-  const std::string file = at.file_name();
-  faults.to_write = "still to be written: " + file.substr(file.rfind('/') + 1) + ", line " +
-                    std::to_string(at.line()) + ". ";
+  faults.to_write = "line " + std::to_string(at.line());
 }
 
 /// Numbers in device memory that a kernel reads as from a pointer: counted, and not beyond their
@@ -107,7 +104,7 @@ void run(const char* name, void (*kernel)(P...), dim3 blocks, dim3 threads, A...
   const cudaError_t status = cudaGetLastError();
   std::string seen = status == cudaSuccess ? "" : cudaGetErrorString(status);
   (void)cudaStreamDestroy(stream);
-  if (!faults.to_write.empty()) throw Wrong{std::string("kernel ") + name, faults.to_write};
+  if (!faults.to_write.empty()) throw ToDo{std::string(name) + ", " + faults.to_write};
   if (seen.find("a race") != seen.npos) {
     seen += ". A __syncthreads() is missing between these two accesses: warps run in any order. ";
   } else if (seen.find("deadlock") != seen.npos) {

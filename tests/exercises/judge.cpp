@@ -44,8 +44,27 @@ template <class F> Matrix each(const char* name, const Matrix& a, const Matrix& 
   return y;
 }
 
+/// "(04_softmax_backward.cpp, line 33)"
+std::string in_brackets(const Place& at) {
+  const std::string file = at.file_name();
+  return "(" + file.substr(file.rfind('/') + 1) + ", line " + std::to_string(at.line()) + ")";
+}
+
+/// The numbers of a matrix with one row or one column, as far as they are right those of `expected`.
+std::string numbers(const Matrix& got, const Matrix& expected) {
+  std::string text;
+  for (int i = 0; i < got.rows; ++i) {
+    for (int j = 0; j < got.columns; ++j) {
+      const bool right = close(got(i, j), expected(i, j));
+      text += (text.empty() ? "" : " ") + number(right ? expected(i, j) : got(i, j));
+    }
+  }
+  return text;
+}
+
 /// Says what the wrong numbers have in common; empty where nothing was found.
 std::string pattern(const std::string& what, const Matrix& got, const Matrix& expected) {
+  if (got.rows != expected.rows || got.columns != expected.columns) return {};
   const Matrix zero(expected.rows, expected.columns);
   if (close(expected, zero)) return {};
   if (close(got, zero)) return what + " is zero everywhere. ";
@@ -59,21 +78,21 @@ std::string pattern(const std::string& what, const Matrix& got, const Matrix& ex
     if (std::abs(expected(r, c)) > std::abs(expected(i, j))) i = r, j = c;
   }
   const double factor = got(i, j) / expected(i, j);
-  if (close(got, factor * expected)) {
+  if (std::isfinite(factor) && close(got, factor * expected)) {
     return "All of " + what + " is " + number(factor) +
            " times what it should be: a factor, not a term. ";
   }
   return {};
 }
 
-/// Says what is wrong with `got`, the first number that is; empty where nothing is.
+/// Says what is wrong with `got`: of a list all numbers, of a table the first that is; empty where
+/// nothing is.
 std::string difference(const std::string& what, const Matrix& got, const Matrix& expected) {
   if (got.rows != expected.rows || got.columns != expected.columns) {
     return what + " has shape " + got.shape() + ", expected " + expected.shape() + ". ";
   }
   std::string first;
   int wrong = 0;
-  bool finite = true;
   for (int i = 0; i < got.rows; ++i) {
     for (int j = 0; j < got.columns; ++j) {
       if (close(got(i, j), expected(i, j))) continue;
@@ -81,14 +100,16 @@ std::string difference(const std::string& what, const Matrix& got, const Matrix&
         first = what + "[" + std::to_string(i) + ", " + std::to_string(j) + "] is " +
                 number(got(i, j)) + ", expected " + number(expected(i, j));
       }
-      finite = finite && std::isfinite(got(i, j));
     }
   }
   if (wrong == 0) return {};
   const int all = got.rows * got.columns;
-  first += " (" + std::to_string(wrong) + " of " + std::to_string(all) +
-           (all == 1 ? " number is wrong). " : " numbers are wrong). ");
-  return first + (finite ? pattern(what, got, expected) : std::string());
+  if (all > 1 && all <= 12 && (got.rows == 1 || got.columns == 1)) {
+    return what + ": " + numbers(got, expected) + ", expected " + numbers(expected, expected) +
+           ". ";
+  }
+  return first + " (" + std::to_string(wrong) + " of " + std::to_string(all) +
+         (all == 1 ? " number is wrong). " : " numbers are wrong). ");
 }
 
 }  // namespace
@@ -112,19 +133,21 @@ std::string Matrix::shape() const {
   return "[" + std::to_string(rows) + ", " + std::to_string(columns) + "]";
 }
 
-std::size_t Matrix::place(int i, int j) const {
+std::size_t Matrix::index(int i, int j, const Place& at) const {
   if (i < 0 || i >= rows || j < 0 || j >= columns) {
+    const char* const empty = "; it is empty: make it first, Matrix(rows, columns)";
     throw std::out_of_range("index (" + std::to_string(i) + ", " + std::to_string(j) +
-                            ") in a matrix " + shape());
+                            ") in a matrix " + shape() + " " + in_brackets(at) +
+                            (rows * columns == 0 ? empty : ""));
   }
   return static_cast<std::size_t>(i) * columns + j;
 }
 
-Matrix matmul(const Matrix& a, const Matrix& b) {
+Matrix matmul(const Matrix& a, const Matrix& b, const Place& at) {
   if (a.columns != b.rows) {
     throw std::invalid_argument("matmul of " + a.shape() + " and " + b.shape() +
                                 ": the inner sizes " + std::to_string(a.columns) + " and " +
-                                std::to_string(b.rows) + " differ");
+                                std::to_string(b.rows) + " differ " + in_brackets(at));
   }
   Matrix y(a.rows, b.columns);
   for (int i = 0; i < a.rows; ++i) {
@@ -188,46 +211,48 @@ Matrix largest_made() {
 void forget_sizes() { largest_rows = largest_columns = 0; }
 
 // ---- the judge ----------------------------------------------------------------------------------
-void write_here(std::source_location at) {
-  const std::string file = at.file_name(), function = at.function_name();
+void write_here(const Place& at) {
+  const std::string function = at.function_name();
   const std::string name = function.substr(0, function.find('('));
-  throw Wrong{name.substr(name.find_last_of(" :") + 1) + " is written",
-              "still to be written: " + file.substr(file.rfind('/') + 1) + ", line " +
-                  std::to_string(at.line()) + ". "};
+  throw ToDo{name.substr(name.find_last_of(" :") + 1) + ", line " + std::to_string(at.line())};
 }
 
-void Judge::passed(const std::string& property) {
-  std::printf("  right  %s\n", property.c_str());
+void Judge::passed() {
+  std::printf("  right  %s\n", property_.c_str());
   std::fflush(stdout);
   ++right_;
 }
 
-void Judge::same(const std::string& property, const std::string& what, const Matrix& got,
-                 const Matrix& expected, const std::string& why,
-                 const std::vector<Mistake>& usual) {
-  const std::string text = difference(what, got, expected);
-  if (text.empty()) return passed(property);
+std::string Judge::mistake(const Matrix& got, const std::vector<Mistake>& usual) {
   for (const Mistake& mistake : usual) {
-    if (close(got, mistake.answer)) throw Wrong{property, text + mistake.sentence};
+    if (close(got, mistake.answer)) return mistake.sentence;
   }
-  throw Wrong{property, text + why};
+  return {};
 }
 
-void Judge::same(const std::string& property, const std::string& what, double got, double expected,
-                 const std::string& why, const std::vector<std::pair<double, std::string>>& usual) {
-  if (close(got, expected)) return passed(property);
+void Judge::same(const std::string& what, const Matrix& got, const Matrix& expected,
+                 const std::string& why, const std::vector<Mistake>& usual) {
+  const std::string text = difference(what, got, expected);
+  if (text.empty()) return passed();
+  const std::string known = mistake(got, usual);
+  throw Wrong{property_, text + (known.empty() ? pattern(what, got, expected) + why : known)};
+}
+
+void Judge::same(const std::string& what, double got, double expected, const std::string& why,
+                 const std::vector<std::pair<double, std::string>>& usual) {
+  if (close(got, expected)) return passed();
   const std::string text = what + " is " + number(got) + ", expected " + number(expected) + ". ";
   for (const auto& [answer, sentence] : usual) {
-    if (close(got, answer)) throw Wrong{property, text + sentence};
+    if (close(got, answer)) throw Wrong{property_, text + sentence};
   }
-  throw Wrong{property, text + why};
+  throw Wrong{property_, text + why};
 }
 
 void Judge::tolerate(double error) { tolerance = error; }
 
-void Judge::holds(const std::string& property, bool it_does, const std::string& why) {
-  if (!it_does) throw Wrong{property, why};
-  passed(property);
+void Judge::holds(bool it_does, const std::string& why) {
+  if (!it_does) throw Wrong{property_, why};
+  passed();
 }
 
 int judge(const std::function<void(Judge&)>& look) {
@@ -237,10 +262,13 @@ int judge(const std::function<void(Judge&)>& look) {
     look(judge);
     std::printf("All %d right.\n", judge.right());
     return 0;
+  } catch (const ToDo& left) {
+    std::printf("  TO DO: %s\n", left.text.c_str());
+    return 1;
   } catch (const Wrong& found) {
     wrong = found;
   } catch (const std::exception& error) {
-    wrong = {"it runs", std::string("your code threw: ") + error.what() + ". "};
+    wrong = {judge.property(), std::string("Your code threw: ") + error.what() + ". "};
   }
   std::printf("  WRONG  %s\n", wrong.property.c_str());
   // Lines of at most 92 characters, below the property.

@@ -11,7 +11,10 @@
 
 namespace skytape::exercises {
 
-/// Numbers in rows and columns. An index outside throws, and says which.
+/// Where a student wrote something; the judge says its line.
+using Place = std::source_location;
+
+/// Numbers in rows and columns. An index outside throws, and says which, and in which line.
 class Matrix {
  public:
   int rows = 0, columns = 0;
@@ -21,17 +24,21 @@ class Matrix {
   /// Row by row: Matrix({{1, 2}, {3, 4}}).
   explicit Matrix(std::initializer_list<std::initializer_list<double>> list);
 
-  double& operator()(int i, int j) { return numbers_[place(i, j)]; }
-  double operator()(int i, int j) const { return numbers_[place(i, j)]; }
+  double& operator()(int i, int j, const Place& at = Place::current()) {
+    return numbers_[index(i, j, at)];
+  }
+  double operator()(int i, int j, const Place& at = Place::current()) const {
+    return numbers_[index(i, j, at)];
+  }
   [[nodiscard]] std::string shape() const;  ///< "[2, 3]"
 
  private:
-  [[nodiscard]] std::size_t place(int i, int j) const;
+  [[nodiscard]] std::size_t index(int i, int j, const Place& at) const;
   std::vector<double> numbers_;
 };
 
 // Each throws where shapes do not fit, and says which.
-[[nodiscard]] Matrix matmul(const Matrix& a, const Matrix& b);
+[[nodiscard]] Matrix matmul(const Matrix& a, const Matrix& b, const Place& at = Place::current());
 [[nodiscard]] Matrix transpose(const Matrix& a);
 [[nodiscard]] Matrix operator+(const Matrix& a, const Matrix& b);
 [[nodiscard]] Matrix operator-(const Matrix& a, const Matrix& b);
@@ -41,7 +48,7 @@ class Matrix {
 [[nodiscard]] Matrix softmax(const Matrix& x);
 
 /// Stands where you are to write; the judge then says the function and the line.
-[[noreturn]] void write_here(std::source_location at = std::source_location::current());
+[[noreturn]] void write_here(const Place& at = Place::current());
 
 // ---- for judges ---------------------------------------------------------------------------------
 
@@ -66,27 +73,39 @@ using Backward = std::function<Matrices(const Matrices& inputs, const Matrix& dy
 /// Looks at an answer, the simplest property first. The first thing that is wrong ends it.
 class Judge {
  public:
+  /// Names the property that is looked at from now on, until the next one is named. It stands before
+  /// the student's code is called, so that an error which that throws is told with the property:
+  /// j.asks("from [1, 3]: a sum over rows").same("db", sum_to_shape(dy, 1, 3), …).
+  Judge& asks(const std::string& property) {
+    property_ = property;
+    return *this;
+  }
+
   /// `got` has the shape and the numbers of `expected`. `what` names what is compared ("dx"),
-  /// `property` says when it is right, `why` what to think about when it is not.
-  void same(const std::string& property, const std::string& what, const Matrix& got,
-            const Matrix& expected, const std::string& why, const std::vector<Mistake>& usual = {});
-  void same(const std::string& property, const std::string& what, double got, double expected,
-            const std::string& why, const std::vector<std::pair<double, std::string>>& usual = {});
-  void holds(const std::string& property, bool it_does, const std::string& why);
+  /// `why` says what to think about when it is not right.
+  void same(const std::string& what, const Matrix& got, const Matrix& expected,
+            const std::string& why, const std::vector<Mistake>& usual = {});
+  void same(const std::string& what, double got, double expected, const std::string& why,
+            const std::vector<std::pair<double, std::string>>& usual = {});
+  void holds(bool it_does, const std::string& why);
   /// The gradients of all inputs are those of the library's gradcheck, which moves each number of
   /// each input by a little. `usual` has backward functions with a usual mistake.
-  void gradients(const std::string& property, const Forward& forward, const Backward& backward,
-                 const Matrices& inputs, const std::vector<std::string>& names,
-                 const std::string& why,
+  void gradients(const Forward& forward, const Backward& backward, const Matrices& inputs,
+                 const std::vector<std::string>& names, const std::string& why,
                  const std::vector<std::pair<Backward, std::string>>& usual = {});
+
+  /// The sentence of the usual mistake that `got` is; empty where it is none.
+  [[nodiscard]] static std::string mistake(const Matrix& got, const std::vector<Mistake>& usual);
 
   /// From now on numbers may be so far apart, |got - expected| / (1 + |expected|); 1e-6 at first.
   static void tolerate(double error);
 
   [[nodiscard]] int right() const { return right_; }
+  [[nodiscard]] const std::string& property() const { return property_; }
 
  private:
-  void passed(const std::string& property);
+  void passed();
+  std::string property_ = "it runs";
   int right_ = 0;
 };
 
@@ -98,6 +117,11 @@ class Judge {
 /// The judge throws it where an answer is wrong.
 struct Wrong {
   std::string property, text;
+};
+
+/// write_here() throws it, or who calls it: the function and the line that are to be written.
+struct ToDo {
+  std::string text;
 };
 
 /// Runs a judge and prints what it says; the program's exit status.

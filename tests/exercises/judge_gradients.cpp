@@ -65,10 +65,10 @@ std::string gradcheck_table(const Forward& forward, const Backward& backward,
   return report.to_string();
 }
 
-void Judge::gradients(const std::string& property, const Forward& forward, const Backward& backward,
-                      const Matrices& inputs, const std::vector<std::string>& names,
-                      const std::string& why,
+void Judge::gradients(const Forward& forward, const Backward& backward, const Matrices& inputs,
+                      const std::vector<std::string>& names, const std::string& why,
                       const std::vector<std::pair<Backward, std::string>>& usual) {
+  const std::string property = property_;
   const Matrix value = forward(inputs);
   const Matrix dy = random_matrix(value.rows, value.columns, 77);
   const Matrices found = backward(inputs, dy);
@@ -78,12 +78,13 @@ void Judge::gradients(const std::string& property, const Forward& forward, const
     for (const auto& [wrong, sentence] : usual) {
       mistakes.push_back({wrong(inputs, dy).at(i), sentence});
     }
-    same(names[i] + ": " + property, names[i], found.at(i), numeric(forward, inputs, i, dy), why,
-         mistakes);
+    asks(names[i] + ": " + property)
+        .same(names[i], found.at(i), numeric(forward, inputs, i, dy), why, mistakes);
   }
+  asks("gradcheck of the library agrees");
   bool passed = false;
   const std::string table = gradcheck_table(forward, backward, inputs, names, passed);
-  holds("gradcheck of the library agrees", passed, why + " gradcheck says: " + table);
+  holds(passed, why + " gradcheck says: " + table);
 }
 
 }  // namespace skytape::exercises
