@@ -63,16 +63,16 @@ int main() {
               "Brackets may be moved: (Q K^T) V = Q (K^T V).");
     const int allowed = m * d;
     const auto largest = [&](const char* what, const auto& run) {
+      j.asks(std::string(what) + " makes nothing of [N, M]");
       forget_sizes();
       (void)run();
       const Matrix made = largest_made();
-      j.asks(std::string(what) + " makes nothing of [N, M]")
-          .holds(made.rows * made.columns <= allowed,
-                 std::string(what) + " makes a matrix of " + made.shape() +
-                     " with N = 40, M = 50, D = 3. " +
-                     "Nothing needs to be larger than [M, D] = [50, 3]: begin with K^T V, and in "
-                     "backward "
-                     "with Q^T dO.");
+      j.holds(made.rows * made.columns <= allowed,
+              std::string(what) + " makes a matrix of " + made.shape() +
+                  " with N = 40, M = 50, D = 3. " +
+                  "Nothing needs to be larger than [M, D] = [50, 3]: begin with K^T V, and in "
+                  "backward "
+                  "with Q^T dO.");
     };
     largest("from_the_right", [&] { return from_the_right(q, k, v, s); });
     const Matrix dout = random_matrix(n, d, 9);

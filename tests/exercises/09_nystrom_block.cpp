@@ -54,20 +54,19 @@ int main() {
     j.asks("6 rows in 3 segments")
         .same("means", segment_means(Matrix({{1}, {3}, {5}, {7}, {9}, {11}}), 3),
               Matrix({{2}, {6}, {10}}), "Segment j begins at row j * N / L.");
+    j.asks("scatter adds to what is there");
     Matrix dx(7, 1, 1000);
     scatter(Matrix({{2}, {4}, {6}}), dx);
-    j.asks("scatter adds to what is there")
-        .same(
-            "dx", dx, Matrix({{1001}, {1001}, {1002}, {1002}, {1002}, {1002}, {1002}}),
-            "Row i of segment j receives dmeans_j / size, added to dx (+=).",
-            {{Matrix({{1}, {1}, {2}, {2}, {2}, {2}, {2}}),
-              "Add to dx (+=): q is used elsewhere, too."},
-             {Matrix({{1002}, {1002}, {1004}, {1004}, {1006}, {1006}, {1006}}),
-              "Each row has the share 1 / size in the mean, so it receives that share."},
-             {Matrix({{1001}, {1000}, {1002}, {1000}, {1002}, {1000}, {1000}}),
-              "Only the first row of each segment received something; all rows were in the mean."},
-             {Matrix({{1001}, {1001}, {1002}, {1002}, {1003}, {1003}, {1003}}),
-              "Divide by each segment's own size; the last one has three rows."}});
+    j.same(
+        "dx", dx, Matrix({{1001}, {1001}, {1002}, {1002}, {1002}, {1002}, {1002}}),
+        "Row i of segment j receives dmeans_j / size, added to dx (+=).",
+        {{Matrix({{1}, {1}, {2}, {2}, {2}, {2}, {2}}), "Add to dx (+=): q is used elsewhere, too."},
+         {Matrix({{1002}, {1002}, {1004}, {1004}, {1006}, {1006}, {1006}}),
+          "Each row has the share 1 / size in the mean, so it receives that share."},
+         {Matrix({{1001}, {1000}, {1002}, {1000}, {1002}, {1000}, {1000}}),
+          "Only the first row of each segment received something; all rows were in the mean."},
+         {Matrix({{1001}, {1001}, {1002}, {1002}, {1003}, {1003}, {1003}}),
+          "Divide by each segment's own size; the last one has three rows."}});
     const int landmarks = 3;
     const auto block = [](const Matrices& in) {
       return softmax(
@@ -102,11 +101,11 @@ int main() {
                     {one_side(true, false), "E is dA here: softmax's backward is missing."}});
     Matrix dq(7, 4, 5), dk(7, 4, 5), fresh(7, 4), other(7, 4);
     const Matrix q = random_matrix(7, 4), k = random_matrix(7, 4, 2), da = random_matrix(3, 3, 6);
+    j.asks("the block adds to what came from elsewhere");
     block_backward(q, k, da, dq, dk);
     block_backward(q, k, da, fresh, other);
-    j.asks("the block adds to what came from elsewhere")
-        .same("dq", dq, Matrix(7, 4, 5) + fresh,
-              "dq and dk come in with gradients of other places: add to them.");
+    j.same("dq", dq, Matrix(7, 4, 5) + fresh,
+           "dq and dk come in with gradients of other places: add to them.");
     j.asks("and so for dk")
         .same("dk", dk, Matrix(7, 4, 5) + other, "dk comes in with gradients: add to it.");
   });

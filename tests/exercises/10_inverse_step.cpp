@@ -74,11 +74,11 @@ int main() {
     j.asks("an inverse stays")
         .same("V'", inverse_step(m, inverse), inverse,
               "With X = I the brackets are 9 I and 4 I. Is it M V, in this order, and V P?");
+    j.asks("from M^T / 10, fourteen steps reach it");
     Matrix v = 0.1 * transpose(m);
     for (int t = 0; t < 14; ++t) v = inverse_step(m, v);
-    j.asks("from M^T / 10, fourteen steps reach it")
-        .same("V", v, inverse,
-              "The steps end elsewhere: look at the order of the products. X = M V; X R; V P.");
+    j.same("V", v, inverse,
+           "The steps end elsewhere: look at the order of the products. X = M V; X R; V P.");
     const auto usual = [](int which, const char* sentence) {
       return std::pair<Backward, std::string>(
           [which](const Matrices& in, const Matrix& dy) { return with_mistake(in, dy, which); },

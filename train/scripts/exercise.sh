@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # exercise.sh [N]: lists the exercises of tests/exercises, or copies one to exercises/, compiles it there alone,
-# and lets its judge speak; HINT=1 shows its hints, LINE=n says which line of a broken piece is wrong.
+# and lets its judge speak; HINT=1 shows its hint, HINT=2 all of them, LINE=n says which line of a broken piece is wrong.
 # exercise.sh --check: each hole fails, each solution passes, each wrong answer is refused with its sentence,
 # each broken piece is found. The last line is "N passed, N failed".
 #
@@ -9,7 +9,10 @@
 set -eu
 folder=tests/exercises
 scratch=build/exercises
+example_line=12  # in the list and on the page; the answer of no broken piece
 mkdir -p $scratch
+# A forgotten return is an error, an index outside a vector ends the program, a fraction in an int is told.
+COMPILE="${COMPILE:-} -Wall -Werror=return-type -Wfloat-conversion -D_GLIBCXX_ASSERTIONS"
 
 # fact FILE KEY: what the line "// KEY: …" of an exercise says.
 fact() { sed -n "s,^// $2: ,,p" "$1"; }
@@ -37,11 +40,12 @@ compile() {
 # run COMMAND: its status, with a sentence where it ended otherwise than by its judge.
 run() {
   local status=0
-  timeout 20 $1 2>&1 || status=$?
+  { timeout 20 $1 2>&1 | sed '/: Assertion /d'; status=${PIPESTATUS[0]}; } 2>/dev/null
   case $status in
     0 | 1) ;;
-    124) echo "  WRONG  it ends"; echo "         It still ran after 20 seconds: is there a loop without an end?" ;;
-    *) echo "  WRONG  it runs"; echo "         It ended with status $status (139: an address that is not yours)." ;;
+    124) status=1; echo "  WRONG  it ends"; echo "         It still ran after 20 seconds: is there a loop without an end?" ;;
+    134 | 139) status=1; echo "  WRONG  it runs"; echo "         An index outside a vector, or a missing return." ;;
+    *) echo "  WRONG  it runs"; echo "         It ended with status $status." ;;
   esac
   return "$status"
 }
@@ -53,7 +57,22 @@ with_part() {
     !skip { print }
     /^\/\/ ---- your part/ { while ((getline line < part) > 0) print line; skip = 1 }' "$1"
 }
-hints() { fact "$1" hint | sed 's,^,  ,'; }
+# hints FILE ALL: the hint, and the second part where ALL is not empty.
+hints() {
+  echo "Hint:"
+  { fact "$1" hint; [ -z "$2" ] || fact "$1" 'hint 2'; } | sed 's,^,  ,'
+  [ -n "$2" ] || ! grep -q '^// hint 2: ' "$1" || echo "  HINT=2 says more."
+}
+# next_after FILE: the command for the one that follows in the list.
+next_after() {
+  local name; name=$(all | grep -A 1 -x "$1" | sed -n 2p)
+  [ -z "$name" ] || echo "Next: make exercise N=$(number "$name")"
+}
+# to_do FILE: the function whose body is to be written first, and its line.
+to_do() {
+  awk '/^[A-Za-z].*\(/ { name = $0; sub(/\(.*/, "", name); sub(/.*[ *&]/, "", name) }
+    /write_(kernel_)?here\(\)/ { print name ", line " NR; exit }' "$1"
+}
 answer_of() { echo "$folder/solutions/$(basename "$1" | sed 's/\.[^.]*$//').txt"; }
 # fixed PIECE: the broken piece as it should be.
 fixed() { sed "$(sed -n 2p "$(answer_of "$1")")" "$1"; }
@@ -76,14 +95,14 @@ list() {
     printf '  %3s  %-46s %2s min  %s\n' "$(number "$name")" "$(title "$name")" "$(fact "$name" minutes)" "$(fact "$name" teaches)"
   done < <(ls $folder/[0-9]*.c*)
   echo
-  echo "Broken pieces: one line is wrong. make exercise N=b3 shows what the tool says, LINE=41 names the line."
+  echo "Broken pieces: one line is wrong. make exercise N=b3 shows what the tool says, LINE=$example_line names the line."
   echo
   while read -r name; do
     printf '  %3s  %-46s %2s min  found with %s\n' "$(number "$name")" \
       "$(title "$name" | sed 's/^piece [0-9]: //; s/\. One line.*//')" "$(fact "$name" minutes)" "$(fact "$name" tool)"
   done < <(ls $folder/broken/b*.c*)
   echo
-  echo "HINT=1 shows a hint; so does the second failure. Solutions: $folder/solutions/. Page for teachers: $folder/README.md."
+  echo "HINT=1 shows a hint; so does the second failure. Solutions: $folder/solutions/. Page: $folder/README.md."
 }
 
 # say_line PIECE LINE: whether that line is wrong, and why.
@@ -106,12 +125,15 @@ exercise() {
   if [ -n "${LINE:-}" ]; then
     case $from in */broken/*) ;; *) echo "make exercise: LINE= is for broken pieces, b1 to b5" >&2; exit 2 ;; esac
     [[ $LINE =~ ^[0-9]+$ ]] || { echo "make exercise: LINE=$LINE, expected the number of a line" >&2; exit 2; }
-    say_line "$from" "$LINE" && return
+    say_line "$from" "$LINE" && { next_after "$from"; return; }
   else
     if [ ! -e "$own" ]; then
       mkdir -p "${own%/*}"
-      sed '/^\/\/ ---- the judge/,$d; /^\/\/ hint: /d' "$from" >"$own"
-      echo "$own is yours: read it, write there, and give the same command again."
+      sed '/^\/\/ ---- the judge/,$d; /^\/\/ hint[ 2]*: /d' "$from" >"$own"
+      case $from in
+        */broken/*) echo "$own is yours: read it, then name the line: make exercise N=$(number "$from") LINE=…" ;;
+        *) echo "$own is yours: read it, write there, and give the same command again." ;;
+      esac
     fi
     echo "$own: $(title "$from")"
     {
@@ -125,26 +147,27 @@ exercise() {
       echo "It does not compile yet; the compiler's first complaint is the one to read."
       exit 1
     fi
+    grep -A 2 "^$own:.*warning: " "$scratch/said" || true
     run "$scratch/${name%.*}" >"$scratch/said" || status=$?
     cat "$scratch/said"
     case $from in */broken/*)
       [ "$status" -eq 0 ] && echo "Your copy is right now." || echo "Which line is wrong? make exercise N=$(number "$from") LINE=…"
-      [ "${HINT:-}" != 1 ] || hints "$from"
+      [ -z "${HINT:-}" ] || hints "$from" all
       return "$status" ;;
     esac
     if [ "$status" -eq 0 ]; then
       rm -f "$scratch/$name.failures"
       echo "Solved. One more way to write it: $folder/solutions/$name."
+      next_after "$from"
       return
     fi
   fi
-  if ! grep -q 'still to be written' "$scratch/said" 2>/dev/null || [ -n "${LINE:-}" ]; then
+  if ! grep -q '^  TO DO: ' "$scratch/said" 2>/dev/null || [ -n "${LINE:-}" ]; then
     failures=$(($(cat "$scratch/$name.failures" 2>/dev/null || echo 0) + 1))
     echo "$failures" >"$scratch/$name.failures"
   fi
-  if [ "$failures" -ge 2 ] || [ "${HINT:-}" = 1 ]; then
-    echo "Hint:"
-    hints "$from"
+  if [ "${HINT:-}" = 2 ] || [ "$failures" -ge 3 ]; then hints "$from" all
+  elif [ "${HINT:-}" = 1 ] || [ "$failures" -eq 2 ]; then hints "$from" ""
   fi
   return 1
 }
@@ -221,19 +244,21 @@ check_one() {
       expect "$at" broken 1 "$(sed -n '1s/^=> //p' "$(answer_of "$file")")"
       expect "$at" mended 0 ""
       line=$(wrong_lines "$file" | head -n 1)
+      ! wrong_lines "$file" | grep -qx $example_line || echo "FAILED $base: line $example_line, the example, is its answer"
       if [ -n "$line" ] && say_line "$file" "$line" >/dev/null && ! say_line "$file" 1 >/dev/null; then
         echo "ok ${base%.*} line $line"
       else
         echo "FAILED $base: its line is '$line'"
       fi ;;
     *)
-      expect "$at" hole 1 "still to be written: $base, line $(grep -n -m 1 'write_.*here()' "$file" | cut -d: -f1)"
+      expect "$at" hole 1 "TO DO: $(to_do "$file")"
       expect "$at" solution 0 "All "
       for k in "${!sentences[@]}"; do expect "$at" "wrong_$k" 1 "${sentences[k]}"; done ;;
   esac
 }
 
-# sitting: what a student sees of the first exercise: the hole, two failures with a hint, the solution.
+# sitting: what a student sees of the first exercise: the hole, a body without a return, two failures with a hint, a
+# warning, the solution.
 sitting() {
   local own=$scratch/sitting said
   rm -rf "$own" $scratch/01_operation.cpp.failures
@@ -244,13 +269,19 @@ sitting() {
       echo "FAILED sitting: status $status, expected $1 and \"$2\"; it said: $said"
     fi
   }
-  says 1 "still to be written: 01_operation.cpp"
+  says 1 "TO DO: silu, line"
+  sed 's/^  return dy/  dy/' $folder/solutions/01_operation.cpp >"$own/01_operation.cpp"
+  says 1 "[-Werror=return-type]"
   sed 's/dy \* (s/(s/' $folder/solutions/01_operation.cpp >"$own/01_operation.cpp"
   says 1 "This is f'(x), whatever dy is."
   ! grep -q '^Hint' <<<"$said" || echo "FAILED sitting: a hint after the first failure"
   says 1 "Hint:"
+  sed 's/const double s =/int s =/' $folder/solutions/01_operation.cpp >"$own/01_operation.cpp"
+  says 1 "[-Wfloat-conversion]"
   cp $folder/solutions/01_operation.cpp "$own/01_operation.cpp"
   says 0 "Solved."
+  ! grep -q 'warning' <<<"$said" || echo "FAILED sitting: a warning of the judge's code"
+  says 0 "Next: make exercise N=2"
 }
 
 check() {

@@ -1,6 +1,6 @@
 // Broken piece 1: kernelized attention of one head. One line is wrong.
 // tool: gradcheck
-// minutes: 10
+// minutes: 5
 //
 //   C_ij = exp(-|q_i - k_j|^2 / 2)     O = C V          Q: [N, D]   K, V: [M, D]
 //
@@ -8,8 +8,8 @@
 //
 //   dV = C^T dO    dC = dO V^T    dQ_i = sum_j E_ij (k_j - q_i)    dK_j = sum_i E_ij (q_i - k_j)
 //
-// The table below is gradcheck's: for each input its worst entry (index, counted row by row), what
-// backward says (analytic), what differences say (numeric). Page 2 of the tour reads such a table.
+// The table in the terminal is gradcheck's: for each input its worst entry (index, counted row by
+// row), what backward says (analytic), what differences say (numeric). Page 2 of the tour reads one.
 #include "tests/exercises/judge.hpp"
 
 #include <cstdio>

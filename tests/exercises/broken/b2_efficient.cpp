@@ -6,7 +6,8 @@
 //   C = softmax(K) over each column: [N, D]   every feature spreads itself over N positions
 //   T = C^T V: [D, D]      O = A T: [N, D]
 //
-// Nothing of [N, N] is formed. The table below is gradcheck's: for each input its worst entry.
+// Nothing of [N, N] is formed. The table in the terminal is gradcheck's: for each input its
+// worst entry.
 #include "tests/exercises/judge.hpp"
 
 #include <cstdio>
