@@ -70,7 +70,7 @@ next_after() {
 }
 # to_do FILE: the function whose body is to be written first, and its line.
 to_do() {
-  awk '/^[A-Za-z].*\(/ { name = $0; sub(/\(.*/, "", name); sub(/.*[ *&]/, "", name) }
+  awk '/^[A-Za-z_].*\(/ { name = $0; sub(/\(.*/, "", name); sub(/.*[ *&]/, "", name) }
     /write_(kernel_)?here\(\)/ { print name ", line " NR; exit }' "$1"
 }
 answer_of() { echo "$folder/solutions/$(basename "$1" | sed 's/\.[^.]*$//').txt"; }

@@ -49,7 +49,7 @@ int main() {
     const Matrix x = 3 * random_matrix(4, 300);
     const DeviceArray from(x), to(4 * 300);
     run("softmax_rows", softmax_rows, 4, kThreads, from.numbers(), to.data(), 300);
-    j.same("softmax of 4 rows of 300", "y", to.read(4, 300), softmax(x), "");
+    j.asks("softmax of 4 rows of 300").same("y", to.read(4, 300), softmax(x), "");
   });
 }
 

@@ -35,9 +35,9 @@ int main() {
       const Matrix x = random_matrix(3, n);
       const DeviceArray from(x), to(3);
       run("row_means", row_means, 3, kThreads, from.numbers(), to.data(), n);
-      j.same("means of rows of " + std::to_string(n), "y", to.read(3, 1),
-             (1.0 / n) * matmul(x, Matrix(n, 1, 1.0)),
-             "NaN that no input had: some memory was read before it was written.");
+      j.asks("means of rows of " + std::to_string(n))
+          .same("y", to.read(3, 1), (1.0 / n) * matmul(x, Matrix(n, 1, 1.0)),
+                "NaN that no input had: some memory was read before it was written.");
     }
   });
 }
