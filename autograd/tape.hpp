@@ -127,8 +127,8 @@ class Tape {
   /// NonFiniteError. Reads back from the device after each op: for finding faults, not for speed.
   void check_finite(bool on) { check_finite_ = on; }
 
-  /// Adds the time of each op to `seconds` from now on. What passes between two ops counts to the
-  /// later one. Waits for the device after each op.
+  /// Adds the time of each op to `seconds` from now on. Time between two ops is added to
+  /// the later one. Waits for the device after each op.
   void time_ops(OpSeconds& seconds);
 
   /// Returns the tape's position, for messages: "after op 'linear'" or "in the backward of
@@ -184,9 +184,9 @@ class Tape {
 /// Turns the gradients of several outputs, undefined where nothing reads one, into the inputs'.
 using BackwardOfSeveral = std::function<void(std::vector<Tensor>& dy, Grads& g)>;
 
-/// An op of several outputs, on the tape of the first input. A node has one output: these hang on
-/// one that holds nothing, [0], and leave their gradients there. Its turn in backward comes when
-/// all of theirs are over.
+/// An op of several outputs, on the tape of the first input. A node has one output, so the
+/// outputs are nodes whose only input is an empty node, [0]. Their backward stores their gradients; the
+/// empty node stands before them on the tape, so that its backward runs last and has all gradients.
 [[nodiscard]] std::vector<Var> record_several(const char* name, const std::vector<Var>& inputs,
                                               const std::vector<Tensor>& values,
                                               BackwardOfSeveral backward);

@@ -12,7 +12,7 @@ Permutation::Permutation(uint64_t size, uint64_t seed, uint64_t index)
 
 uint64_t Permutation::operator()(uint64_t position) const {
   const uint64_t low_mask = (uint64_t{1} << half_bits_) - 1;
-  do {  // less than four steps on average: the network's range is below 4 * size
+  do {  // fewer than four steps on average: the network's range is below 4 * size
     uint64_t left = position >> half_bits_, right = position & low_mask;
     for (const uint64_t key : keys_) {
       const uint64_t next = left ^ (mix64(right + key) & low_mask);

@@ -40,8 +40,8 @@ struct HeadView {
 [[nodiscard]] HeadView summary_view(std::int64_t n, std::int64_t size, std::int64_t summary,
                                     bool own_group);
 
-/// Rows of a block that suit groups of `size` tokens: few groups, or none, are cut by a block's
-/// end.
+/// Returns a block's number of rows for groups of `size` tokens, chosen so that few groups or none
+/// straddle two blocks.
 [[nodiscard]] std::int64_t block_for(std::int64_t size);
 
 /// The views of all heads as a BlockPattern, computed once and uploaded at their first use: a step

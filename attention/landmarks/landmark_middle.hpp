@@ -4,8 +4,8 @@
 //   C = k(W, W)   M = (sum of C's A x A blocks) + gamma I                                       (1)
 //   T = R Z R P   with Z, nearly the inverse of R M R                    scaled_inverse.hpp     (2)
 //
-// Z needs no P, and dP, which other gradients wait for, none of dZ: so each way has two calls, and
-// what takes long can run in parallel with the rest of a method. On a GPU at bf16 each is one
+// Z does not need P, and dP, which other gradients wait for, does not need dZ. So forward and
+// backward are two calls each, and the slow one can run in parallel with the rest of a method. On a GPU at bf16 each is one
 // kernel, a block for each matrix, where matrices are small enough (landmark_middle.cu). Elsewhere
 // the middle is made of kernel_matrix and scaled_inverse_times, by the call that gives T or dP.
 //
@@ -39,7 +39,7 @@ struct MiddleSaved {
   Tensor planes;  // M^ and the factors of the steps, as InverseTrace's
 };
 
-/// All that T takes of w [B, H, A L, D] alone; `columns` that P will have.
+/// Computes all that T needs of w [B, H, A L, D] alone: Z. `columns`: the width J of the coming P.
 void begin_landmark_middle(const MiddleConfig& config, const Tensor& w, std::int64_t columns,
                            MiddleSaved& saved);
 /// T, [B, H, L, J], from p [B, H, L, J].

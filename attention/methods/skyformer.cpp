@@ -11,12 +11,15 @@
 //   memory   saved: queries, keys and values, O(steps L^2) of the inverse; kernel matrices between rows
 //            and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
-// Deviations. From the paper: landmarks are half queries and half keys (landmarks = uniform draws
-// from both alike), always among real tokens. From its code: the keys' kernel matrix is
-// multiplied by the values before the inverse, which spares N L^2; landmarks are drawn anew for every example and head, scale is
-// D^(-1/4) and the inverse starts from each matrix's own norm (landmarks = official, scale =
-// 32^(-1/4) = 0.42044820762685725 and inverse_start = official give the code's). Padded queries get
-// the output of a zero vector, as there. Without any real token the output is zero.
+// Deviations from the paper:
+//   - landmarks are half queries and half keys (landmarks = uniform draws from both alike), always
+//     among real tokens;
+// and from its code (landmarks = official, inverse_start = official and scale = 32^(-1/4) =
+// 0.42044820762685725 give the code's):
+//   - the keys' kernel matrix is multiplied by the values before the inverse, which spares N L^2;
+//   - landmarks are drawn anew for every example and head;
+//   - scale is D^(-1/4), and the inverse starts from each matrix's own norm.
+// Padded queries get the output of a zero vector, as there. Without any real token the output is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
 // L landmarks of a set (features).

@@ -68,7 +68,7 @@ class FieldRows {
     return header;
   }
 
-  /// Fields of a row; 0: their places are those of rows without names.
+  /// Returns the number of fields of a row; 0: no header, fields go by position.
   [[nodiscard]] std::size_t count() const { return count_; }
   /// Returns whether the last field is a text, which may contain the delimiter.
   [[nodiscard]] bool ends_with_text() const {
@@ -250,7 +250,8 @@ FoundColumns read_records(ByteStream& stream, const std::string& name, const Rec
   Preview plain(stream);
   const std::string_view front = plain.front(kByteOrderMark.size());
   refuse_utf16(front, name);
-  if (front.starts_with(kByteOrderMark)) plain.skip(kByteOrderMark.size());  // of some editors
+  // Some editors write a byte-order mark.
+  if (front.starts_with(kByteOrderMark)) plain.skip(kByteOrderMark.size());
   const auto read = options.format == RecordFormat::csv     ? read_csv_records
                     : options.format == RecordFormat::jsonl ? read_json_lines
                                                             : read_tsv;

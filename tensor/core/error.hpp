@@ -8,8 +8,8 @@
 
 namespace skytape {
 
-/// Wrong use of a function or a failed check. The program exits with `exit_code()` (README, "Exit
-/// codes").
+/// Wrong use of a function or a failed check. The program exits with `exit_code()` (the table in
+/// train/cli/README.md).
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& text, int exit_code = 1)

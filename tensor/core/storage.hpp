@@ -35,7 +35,7 @@ class GraphMemoryScope {
 class Storage {
  public:
   Storage(std::size_t bytes, Device device);
-  /// Memory of somebody else, `owner`, who gets it back; no count of bytes has it.
+  /// Memory of somebody else, `owner`, who gets it back. It is not counted as ours.
   Storage(void* data, std::size_t bytes, Device device, std::shared_ptr<void> owner);
   ~Storage();
   Storage(const Storage&) = delete;

@@ -9,8 +9,7 @@
 namespace skytape::tensor {
 namespace {
 
-// Per team: the scalars are read once for so many, for which a GPU's lanes wait one after the
-// other.
+// Entries of a team. It reads the scalars once, and on a GPU these reads are serial.
 constexpr std::int64_t kEntries = std::is_same_v<Backend, Cuda> ? 64 : 256;
 
 template <class T> struct AdamwBlock {

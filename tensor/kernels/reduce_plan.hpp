@@ -1,5 +1,6 @@
 // The two builds of the kernels behind reduce.cpp. Maxima down columns are a backend pair: a CPU's
-// thread walks along rows, for whole vectors; a GPU's has a column, and several share a long one.
+// thread walks along rows, with vector instructions; on a GPU a thread takes a column, and several
+// threads share a long one.
 #pragma once
 
 #include <cstdint>

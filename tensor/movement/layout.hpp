@@ -31,7 +31,7 @@ namespace skytape::tensor {
 /// Repeats x to a larger shape by broadcasting rules.
 [[nodiscard]] Tensor expand(const Tensor& x, const Shape& shape);
 
-// The two builds of the kernels behind these.
+// The kernels of the functions above, compiled for CPU and CUDA.
 
 struct StridedLoop;  // tensor/launch/strided.hpp
 

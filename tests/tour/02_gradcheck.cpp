@@ -25,8 +25,9 @@ Var square_with(Var x, double factor) {
 
 TEST_CASE("tour 2: a right derivative and a wrong one") {
   const Tensor a = tour::tensor_of({0.5, -1, 2}, {3}), b = tour::tensor_of({3, 1, -2}, {3});
-  // A function takes Vars and returns one. gradcheck moves every number of every input by ±h
-  // (of large inputs, 16 random directions), computes the function again, and compares the slope with what backward says.
+  // A function takes Vars and returns one. gradcheck moves every number of every input by ±h (of
+  // large inputs, 16 random directions), computes the function again, and compares the slope with
+  // what backward says.
   const auto f_with = [](double factor) {
     return [factor](Tape&, std::span<const Var> x) { return square_with(x[0], factor) * x[1]; };
   };

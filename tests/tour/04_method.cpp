@@ -36,9 +36,10 @@ class LinearAttention final : public Method {
     return affine(matmul(weights, in.v), scale_);
   }
 
-  //   K' = s mu K    s = 1 / N, the length before a batch is cut to its longest example, mu the mask: padded keys vanish   (1)
+  //   K' = s mu K    s = 1 / N, mu the mask: padded keys vanish                   (1)
   //   S  = K'^T V                                                                 (2)
   //   O  = Q S                                                                    (3)
+  //   N in s is the length before a batch is cut to its longest example.
   //
   // With G = dout:
   //   (3)  dQ = G S^T     dS = Q^T G

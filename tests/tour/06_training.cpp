@@ -113,8 +113,8 @@ TEST_CASE("tour 6: a training run") {
     model.parameters().zero_gradients();
     tape.backward(loss);
 
-    // 5. AdamW clamps every entry of the gradient to ±1, updates both moments and all values in one kernel, and the
-    // schedule moves on.
+    // 5. AdamW clamps every entry of the gradient to ±1, updates both moments and all values in one
+    // kernel, and the schedule moves on.
     //   run_phase() (train/run/loop.cpp) repeats this, evaluates on the dev split, selects the best
     //   weights, writes metrics and checkpoints and stops on a signal where it can resume.
     optimizer.step();

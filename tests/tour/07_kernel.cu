@@ -5,9 +5,9 @@
 //
 //   out_i = Σ_j w_ij v_j     w_ij = exp(scale q_i.k_j - m_i) / Σ_j exp(scale q_i.k_j - m_i)
 //
-// with m_i the row's maximum (on rung 5 a score near it). N queries and as many keys, a multiple of 64; D = 32 channels. What
-// the real kernels have beside this: masks, dropout, padding, gradients, and copies that run ahead
-// (cp.async).
+// with m_i the row's maximum (in version 5 a score near it). N queries and as many keys, a multiple of
+// 64; D = 32 channels. The real kernels also have masks, dropout, padding, gradients, and copies that
+// run ahead (cp.async).
 #include "tests/tour/07_kernel.hpp"
 
 #include "attention/tiled/register_tiles.hpp"

@@ -83,7 +83,7 @@ void prepare(const data::TaskInfo& task, const DataFlags& flags, data::PrepareOp
   options.from = flags.fetch ? fetched(task, flags, progress) : flags.from;
   options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
     progress.at(what, done, total);
-    stop_if_signalled();  // what is half written goes
+    stop_if_signalled();  // throws; half-written files are removed
   };
   options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
   if (!options.from.empty() || flags.options.force) options.used_by = users_of(task, flags.root);

@@ -29,7 +29,8 @@ Json under_said_names(Json saved, const Choices& choices, const std::set<std::st
   return saved;
 }
 
-/// UsageError if the two are of different runs; data and first weights are not the user's to say.
+/// UsageError if the two are of different runs; data and first weights cannot be changed on
+/// resume.
 void refuse_another(const Json& saved, Json wanted, const std::string& file) {
   for (const char* key : {"data", "init"}) {
     if (saved.contains(key)) wanted[key] = data::member(saved, key);
@@ -87,7 +88,7 @@ RunConfig resumed(Choices choices, const std::set<std::string>& said, const Json
   Json wanted = saved;
   wanted["settings"] = to_json(config.settings);
   refuse_another(saved, wanted, file);
-  config = config_from_json(wanted, file);  // some that are said make no other run
+  config = config_from_json(wanted, file);  // some given settings keep the run's identity
   config.device = choices.device;
   config.data_root = said.contains("--data") ? choices.data_root.string()
                                              : saved.value("data_root", choices.data_root.string());

@@ -11,7 +11,7 @@ struct Launch {
   int local_size = 1;  // of them on this host, where the launcher says so
 };
 
-/// The place of this process among those that one launcher started; one of one otherwise.
+/// Returns the rank of this process among those that one launcher started; rank 0 of 1 without one.
 [[nodiscard]] Launch launched();
 
 /// The number of tasks that srun started in addition to this one without any of MPI's plug-ins, so

@@ -63,7 +63,7 @@ double measure_inverse_ms([[maybe_unused]] Precision precision, [[maybe_unused]]
   } else {
     constexpr int kRuns = 7, kRepeats = 10;
     const PrecisionScope scope(Device::cuda, precision);
-    // As Nystromformer's: rows of softmax weights.
+    // Rows of softmax weights, like the matrices that Nystromformer inverts.
     const Tensor m = tensor::softmax(
         tensor::normal({count, size, size}, {1, {}}, DType::f32, Device::cuda));  // [G, L, L]
     attention::InverseTrace trace =

@@ -18,8 +18,8 @@ namespace skytape::train {
 namespace {
 
 constexpr int kWarmUps = 2;               // steps that allocate, and capture what a GPU replays
-constexpr int kFewestTimed = 3;           // steps behind them
-constexpr double kTimedSeconds = 2;       // or as many as this takes
+constexpr int kFewestTimed = 3;           // timed steps after the warm-up, at least
+constexpr double kTimedSeconds = 2;       // and at least this long
 constexpr std::int64_t kFewestSteps = 3;  // of a schedule
 constexpr std::int64_t kMostSteps = std::int64_t{1} << 30;
 

@@ -8,7 +8,8 @@
 namespace skytape::train {
 namespace {
 
-constexpr double kMargin = 0.005;  // of the entropy: what is below it by more has learnt something
+// Share of the entropy: a loss that is lower by more than this has learnt something.
+constexpr double kMargin = 0.005;
 constexpr std::int64_t kFewest = 30;  // steps of a mean that says something
 
 }  // namespace

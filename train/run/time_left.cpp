@@ -8,7 +8,7 @@
 namespace skytape::train {
 namespace {
 
-/// Places of an example on average, where at most `most` of them are read.
+/// Returns the mean number of tokens read per example, at most `most` of each.
 double mean_length(const data::Dataset& split, std::int64_t most) {
   std::int64_t sum = 0;
   for (std::int64_t i = 0; i < split.size(); ++i) {
@@ -24,7 +24,7 @@ double mean_length(const data::Dataset& split, std::int64_t most) {
 TimeLeft::TimeLeft(const data::Dataset& train, const data::BatchOptions& batches,
                    std::int64_t steps)
     : work_(static_cast<std::size_t>(steps) + 1) {
-  std::map<std::int64_t, double> mean;  // by what sequences are cut to
+  std::map<std::int64_t, double> mean;  // key: the length that sequences are cut to
   const std::int64_t read = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
   for (std::int64_t step = 0; step < steps; ++step) {
     // A method that reads its padding computes all positions in every step.

@@ -67,7 +67,7 @@ struct Computed {
   std::int64_t first = 0;  // example of the split that the batch begins with
   double count = 0;
   Tensor results;                    // as Evaluator::results_
-  std::vector<std::int64_t> order;   // row of the batch that each of the results is of
+  std::vector<std::int64_t> order;   // results[i] belongs to row order[i] of the batch
   std::vector<std::int32_t> labels;  // [B]
 };
 constexpr std::size_t kMostComputed = 32;  // batches

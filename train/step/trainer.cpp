@@ -64,8 +64,8 @@ void Trainer::step(const data::Batch& batch) {
 }
 
 /// The work of a microbatch and, after the last one, the update: the whole step where a batch is one
-/// microbatch. It reads what changes from step to step from inputs_, on the device. With several processes (ranks) the
-/// gradients are summed first, and the update follows.
+/// microbatch. It reads what changes from step to step from inputs_, on the device. With several
+/// processes (ranks) the gradients are summed first, and the update follows.
 void Trainer::submit(std::size_t index) {
   model_.parameters().zero_gradients();
   add_microbatch(index);

@@ -95,7 +95,8 @@ void add_lra(const Command& program) {
   command.add_option("--steps", flags->run.steps, "length of every run and of its schedule");
   command.add_option("--budget", flags->grid.budget,
                      "20m, 2h: as many steps as fit this time for a run alone on this machine");
-  command.add_option("--features", flags->grid.features, "for the methods that have them");
+  command.add_option("--features", flags->grid.features,
+                     "features, for methods that have this option");
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command.add_option("--set", flags->run.set, "key=value, for every cell").default_text("");
   command.add_flag("--without-additions", flags->without_additions,

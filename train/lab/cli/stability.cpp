@@ -78,7 +78,7 @@ void add_stability(const Command& program) {
       .between(0, 65536);
   command.add_option("--train-attention", flags->trained, "methods whose gradients are recorded");
   command.add_option("--train-task", flags->trained_task, "task they are trained on");
-  command.add_option("--train-steps", flags->trained_steps, "for so many steps; 0: not at all")
+  command.add_option("--train-steps", flags->trained_steps, "training steps; 0: no training")
       .between(0, 10000000);
   command.add_option("--train-batch", flags->trained_batch, "examples of a step there")
       .between(1, 65536);

@@ -94,8 +94,8 @@ void add_theory(const Command& program) {
   const auto flags = std::make_shared<TheoryFlags>();
   flags->command = command;
   command.add_option("--statements", flags->statements, "statements a,b,… or all");
-  command.add_option("--seeds", flags->seeds, "how many").between(1, 100000);
-  command.add_option("--seed", flags->seed, "the first of them").natural();
+  command.add_option("--seeds", flags->seeds, "number of seeds").between(1, 100000);
+  command.add_option("--seed", flags->seed, "first seed").natural();
   command.add_option("--n", flags->sizes.n, "queries and keys").between(16, 4096);
   command.add_option("--width", flags->sizes.width, "of a head").between(1, 1024);
   command

@@ -154,7 +154,7 @@ Table time_table(const std::vector<FinishedRun>& runs) {
               {},
               {}};
   for (const FinishedRun& run : runs) {
-    if (!run.times.best) continue;  // of a program that did not note it
+    if (!run.times.best) continue;  // by a version that did not record times
     const std::string added = added_to_papers(run.config);
     table.add({run.task, run.attention, run.settings, added.empty() ? "–" : added, run.seed,
                cell_of(run.times.trivial), cell_of(run.times.paper), cell_of(run.times.best),

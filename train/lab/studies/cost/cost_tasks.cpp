@@ -44,7 +44,7 @@ struct Measurement {
   std::optional<std::int64_t> fitting;      // most examples at once within the limit; 0: none
 };
 
-/// Peak of one training step that computes so many examples at once.
+/// Returns the peak memory of one training step that computes `examples` together.
 double peak_of(BenchCase c, std::int64_t examples) {
   c.batch = examples;
   return static_cast<double>(peak_at_once(c));
