@@ -31,8 +31,8 @@ $P/$(PY_ENGINE): $(PY_OBJ) $P/nanobind.o $B/libskytape-lab.a $B/libskytape.a
 	@$(LINK) -shared -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,-s
 -include $(PY_OBJ:.o=.d)
 
-# The stubs say what the engine's functions take, for editors and mypy: of the engine alone, since in the
-# package tape.py has changed its classes.
+# The stubs, for editors and mypy, are read from the engine alone: once the package is imported, tape.py
+# has changed the engine's classes.
 python: $P/$(PY_ENGINE)
 	@mkdir -p build/python; rm -rf build/python/skytape; cp -r train/python/skytape build/python/; cp $< build/python/skytape/
 	@echo '__version__ = "$(VERSION)"' > build/python/skytape/version.py

@@ -1,4 +1,4 @@
-# What skytape/tape.py gives to Var beside what the engine binds, for the stubs (nanobind.stubgen -p).
+# Declares for the stubs (nanobind.stubgen -p) the members that skytape/tape.py adds to the engine's Var.
 skytape._engine(.ops)?.__prefix__$:
     from typing import Any
 
