@@ -60,7 +60,7 @@ template <class S, class T, bool kOwnKeys> struct BackwardShared {
 };
 
 /// The chunks of a task's own rows; rows beyond its block come along.
-__device__ auto own_chunks(const Task& task) {
+__device__ auto own_chunks(const SlotRows& task) {
   return [first = task.at / kChunkRows](int c) { return first + c; };
 }
 
@@ -72,7 +72,7 @@ __device__ void begin_rows(const Chunk& chunk, const T* source, T* target) {
 
 /// Calls f() for each tile of `other` that a block of `own` walks, with its rows in shared memory.
 template <class S, class Own, class Other, class Walked, class F>
-__device__ void walk(const Task& task, const Own& own, const Other& other, Walked& walked,
+__device__ void walk(const SlotRows& task, const Own& own, const Other& other, Walked& walked,
                      const F& f) {
   const Walk walk = own.walks[task.walk];
   for (int tile = 0; tile < walk.tiles * (kTileRows / S::kBlockN); ++tile) {
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidt
   auto& [k, v, w, key] = shared.walked;
   const auto& query = shared.query;
   const ThreadTile at;
-  const Task task(plan, in.block_rows, S::kBlockM);
+  const SlotRows task(plan, in.block_rows, S::kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const T scale = kLog2E<T> * static_cast<T>(plan.scale);
 
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, 2)
   const auto& queries = either<kOwnKeys>(walked, shared.own);
   const auto& keys = either<kOwnKeys>(shared.own, walked);
   const ThreadTile at;
-  const Task task(plan, in.block_rows, S::kBlockM);
+  const SlotRows task(plan, in.block_rows, S::kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const T scale = static_cast<T>(plan.scale), scale2 = kLog2E<T> * scale;
   begin_rows<S, S::kBlockM>(own_chunks(task), own.first, shared.first);

@@ -20,6 +20,7 @@ namespace skytape::attention {
 namespace {
 
 using tensor::gemm_cpu;
+using tensor::transposed;
 
 constexpr std::int64_t kPack = 512;  // keys packed at a time, or one block if that is more
 
@@ -138,8 +139,9 @@ std::int32_t own_token(const BlockPlan& plan, std::int64_t r, const Workspace<T>
 
 /// scores: [c, count] of the packed keys, in rows of w.capacity.
 template <class T> void score(const BlockPlan& plan, std::int64_t count, Workspace<T>& w) {
-  gemm_cpu<T>(Op::none, Op::transpose, plan.block, count, plan.width, static_cast<T>(plan.scale),
-              w.q.data(), plan.width, w.k.data(), plan.width, T(0), w.weights.data(), w.capacity);
+  gemm_cpu<T>(static_cast<T>(plan.scale), {w.q.data(), plan.block, plan.width},
+              transposed<T>({w.k.data(), count, plan.width}), T(0),
+              {w.weights.data(), plan.block, count, w.capacity});
 }
 
 /// Scores of keys that row r's query does not see become -inf.
@@ -191,8 +193,8 @@ template <class T> void forward_unit(const BlockPlan& plan, const Arrays<T>& in,
         hide_unseen(plan, group, r, count, w);
         forward_row(plan, r, count, w);
       }
-      gemm_cpu<T>(Op::none, Op::none, plan.block, d, count, T(1), w.weights.data(), w.capacity,
-                  w.v.data(), d, T(1), w.out.data(), d);
+      gemm_cpu<T>(T(1), {w.weights.data(), plan.block, count, w.capacity}, {w.v.data(), count, d},
+                  T(1), {w.out.data(), plan.block, d});
     }
   }
   for (std::int64_t r = 0; r < plan.block; ++r) {
@@ -272,18 +274,18 @@ template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& i
     const std::int64_t count = pack_keys(plan, in, group, plan.begin[i + 1], e, w);
     if (count == 0) continue;
     score(plan, count, w);
-    gemm_cpu<T>(Op::none, Op::transpose, c, count, d, T(1), dout, d, w.v.data(), d, T(0),
-                w.dscores.data(), w.capacity);
+    gemm_cpu<T>(T(1), {dout, c, d}, transposed<T>({w.v.data(), count, d}), T(0),
+                {w.dscores.data(), c, count, w.capacity});
     for (std::int64_t r = 0; r < c; ++r) {
       hide_unseen(plan, group, r, count, w);
       backward_row(plan, r, count, w);
     }
-    gemm_cpu<T>(Op::transpose, Op::none, count, d, c, T(1), w.weights.data(), w.capacity, dout, d,
-                T(0), w.dv.data(), d);
-    gemm_cpu<T>(Op::transpose, Op::none, count, d, c, scale, w.dscores.data(), w.capacity,
-                w.q.data(), d, T(0), w.dk.data(), d);
-    gemm_cpu<T>(Op::none, Op::none, c, d, count, scale, w.dscores.data(), w.capacity, w.k.data(), d,
-                T(1), w.out.data(), d);
+    gemm_cpu<T>(T(1), transposed<T>({w.weights.data(), c, count, w.capacity}), {dout, c, d}, T(0),
+                {w.dv.data(), count, d});
+    gemm_cpu<T>(scale, transposed<T>({w.dscores.data(), c, count, w.capacity}), {w.q.data(), c, d},
+                T(0), {w.dk.data(), count, d});
+    gemm_cpu<T>(scale, {w.dscores.data(), c, count, w.capacity}, {w.k.data(), count, d}, T(1),
+                {w.out.data(), c, d});
     add_rows(plan, group, count, w.tokens.data(), w.dv.data(), g.dv);
     add_rows(plan, group, count, w.tokens.data(), w.dk.data(), g.dk);
   }

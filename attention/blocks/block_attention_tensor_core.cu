@@ -39,7 +39,7 @@ template <class P, class Fact> struct Shared { Stage<P, Fact> stages[2]; };
 /// Calls f(tile, whether pairs of it have rules) for each tile of `other` that a block of `own`
 /// walks.
 template <class P, bool kRules, class Own, class Other, class F>
-__device__ void walk(const Task& task, const Own& own, const Other& other, const F& f) {
+__device__ void walk(const SlotRows& task, const Own& own, const Other& other, const F& f) {
   using Memory = Shared<P, typename Other::Fact>;
   auto& shared = *reinterpret_cast<Memory*>(cuda::dynamic_shared());
   const Walk walk = own.walks[task.walk];
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
     block_forward_kernel(BlockPlan plan, Rounded<kPrecision> in, Results result) {
   using P = Products<kPrecision, kWidth>;
   const WarpRows at;
-  const Task task(plan, in.block_rows, kBlockM);
+  const SlotRows task(plan, in.block_rows, kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const float scale = kLog2E * static_cast<float>(plan.scale);
 
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
     block_gradient_kernel(BlockPlan plan, Rounded<kPrecision> in, Results result) {
   using P = Products<kPrecision, kWidth>;
   const WarpRows at;
-  const Task task(plan, in.block_rows, kBlockM);
+  const SlotRows task(plan, in.block_rows, kBlockM);
   if (task.slot >= plan.slots) return;  // beyond the tokens
   const auto scale = static_cast<float>(plan.scale);
   const float scale2 = kLog2E * scale;

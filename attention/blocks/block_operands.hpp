@@ -223,7 +223,7 @@ PreparedOperands<typename Core::Number, T> prepare_operands(const BlockPlan& pla
   return p;
 }
 
-/// Blocks of a launch with one per `own` rows of every block of slots (Task).
+/// Blocks of a launch with one per `own` rows of every block of slots (SlotRows).
 inline unsigned tasks(const BlockPlan& plan, int own) {
   const std::int64_t blocks = plan.batch * plan.heads * plan.row_blocks * ceil_div(plan.block, own);
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), "block attention on cuda: ", blocks,
@@ -236,13 +236,13 @@ inline std::int64_t multiply_adds_of_product(const BlockPlan& plan) {
 }
 
 /// The rows that a block owns, a part of one of its blocks of slots.
-struct Task {
+struct SlotRows {
   std::int64_t group;  // b H + h
   std::int64_t walk;   // number of the walk
   std::int64_t at;     // of the first row, in Operands
   std::int64_t slot;   // of the first row
   int rows;
-  __device__ Task(const BlockPlan& plan, std::int64_t block_rows, int own) {
+  __device__ SlotRows(const BlockPlan& plan, std::int64_t block_rows, int own) {
     const auto groups = static_cast<unsigned>(plan.batch * plan.heads);
     const auto tiles = static_cast<unsigned>(ceil_div(plan.block, own));
     group = blockIdx.x % groups;

@@ -20,8 +20,9 @@ template <class T> void run_transposed(const KernelInputs& in, const Tensor& u, 
   each_tile<T>(in, [&](const Head<T>& head, std::int64_t g, std::int64_t chunk, std::int64_t row,
                        std::int64_t count, T* c) {
     head.tile(row, count, c);
-    tensor::gemm_cpu<T>(Op::transpose, Op::none, landmarks, p, count, T(1), c, landmarks,
-                        u.data<T>() + (g * head.n + row) * p, p, T(1), sums.at(g, chunk), p);
+    tensor::gemm_cpu<T>(T(1), tensor::transposed<T>({c, count, landmarks}),
+                        {u.data<T>() + (g * head.n + row) * p, count, p}, T(1),
+                        {sums.at(g, chunk), landmarks, p});
   });
   sums.add_up(out);
 }
@@ -65,21 +66,21 @@ template <class T> struct FormChunk {
       T* const dx = d.dx.data<T>() + at * width;
       head.tile(row, count, c);
       if (d.du.defined()) {
-        tensor::gemm_cpu<T>(Op::none, Op::none, count, p, landmarks, T(1), c, landmarks, factor, p,
-                            T(0), d.du.data<T>() + at * p, p);
+        tensor::gemm_cpu<T>(T(1), {c, count, landmarks}, {factor, landmarks, p}, T(0),
+                            {d.du.data<T>() + at * p, count, p});
       }
       if (d.dy.defined()) {
-        tensor::gemm_cpu<T>(Op::transpose, Op::none, landmarks, p, count, T(1), c, landmarks,
-                            upstream, p, T(1), dy, p);
+        tensor::gemm_cpu<T>(T(1), tensor::transposed<T>({c, count, landmarks}),
+                            {upstream, count, p}, T(1), {dy, landmarks, p});
       }
-      tensor::gemm_cpu<T>(Op::none, Op::transpose, count, landmarks, p, T(1), upstream, p, factor,
-                          p, T(0), e, landmarks);
+      tensor::gemm_cpu<T>(T(1), {upstream, count, p}, tensor::transposed<T>({factor, landmarks, p}),
+                          T(0), {e, count, landmarks});
       weigh(head, row, count, c, e, dx, column_sums);
-      tensor::gemm_cpu<T>(Op::none, Op::none, count, width, landmarks, T(1), e, landmarks, head.w,
-                          width, in.gaussian ? T(1) : T(0), dx, width);
+      tensor::gemm_cpu<T>(T(1), {e, count, landmarks}, {head.w, landmarks, width},
+                          in.gaussian ? T(1) : T(0), {dx, count, width});
       if (d.dw.defined()) {
-        tensor::gemm_cpu<T>(Op::transpose, Op::none, landmarks, width, count, T(1), e, landmarks,
-                            head.x + row * width, width, T(1), dw, width);
+        tensor::gemm_cpu<T>(T(1), tensor::transposed<T>({e, count, landmarks}),
+                            {head.x + row * width, count, width}, T(1), {dw, landmarks, width});
       }
     }
     if (!in.gaussian || !d.dw.defined()) return;

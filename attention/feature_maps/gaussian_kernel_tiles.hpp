@@ -34,8 +34,8 @@ template <class T> struct Head {
 
   /// Products x_i.w_j of `count` rows from `row` on, into c: [count, L].
   void products(std::int64_t row, std::int64_t count, T* c) const {
-    tensor::gemm_cpu<T>(Op::none, Op::transpose, count, landmarks, width, T(1), x + row * width,
-                        width, w, width, T(0), c, landmarks);
+    tensor::gemm_cpu<T>(T(1), {x + row * width, count, width},
+                        tensor::transposed<T>({w, landmarks, width}), T(0), {c, count, landmarks});
   }
   /// A row of products to a row of C, in place; `own` is the row's term of the exponent.
   void exponentiate(T own, T* c) const {
@@ -87,9 +87,9 @@ void times(const KernelInputs& in, const Tensor& y, Tensor& out, const Fill& fil
   each_tile<T>(in, [&](const Head<T>& head, std::int64_t g, std::int64_t, std::int64_t row,
                        std::int64_t count, T* c) {
     fill(head, g, row, count, c);
-    tensor::gemm_cpu<T>(Op::none, Op::none, count, p, landmarks, T(1), c, landmarks,
-                        y.data<T>() + g * landmarks * p, p, T(0),
-                        out.data<T>() + (g * head.n + row) * p, p);
+    tensor::gemm_cpu<T>(T(1), {c, count, landmarks},
+                        {y.data<T>() + g * landmarks * p, landmarks, p}, T(0),
+                        {out.data<T>() + (g * head.n + row) * p, count, p});
   });
 }
 

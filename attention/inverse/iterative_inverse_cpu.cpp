@@ -20,8 +20,8 @@ template <class T> struct SerialAlgebra {
   std::int64_t size;
 
   void gemm(Op op_a, const T* a, Op op_b, const T* b, T* c, double alpha, double beta) const {
-    tensor::gemm_cpu<T>(op_a, op_b, size, size, size, static_cast<T>(alpha), a, size, b, size,
-                        static_cast<T>(beta), c, size);
+    tensor::gemm_cpu<T>(static_cast<T>(alpha), {a, size, size, size, op_a},
+                        {b, size, size, size, op_b}, static_cast<T>(beta), {c, size, size});
   }
   void shifted(const T* x, double scale, double shift, T* y) const {
     const T factor = static_cast<T>(scale), addend = static_cast<T>(shift);

@@ -65,9 +65,8 @@ KernelInputs rows_of(const LinearInputs& in) {
 template <Activation A, class T>
 void add_keys(const LinearHead<A, T>& head, std::int64_t row, std::int64_t count, T* f, T* sums) {
   head.of_keys(row, count, f);
-  tensor::gemm_cpu<T>(Op::transpose, Op::none, head.width, head.features, count, T(1),
-                      head.v + row * head.width, head.width, f, head.features, T(1), sums,
-                      head.features);
+  tensor::gemm_cpu<T>(T(1), tensor::transposed<T>({head.v + row * head.width, count, head.width}),
+                      {f, count, head.features}, T(1), {sums, head.width, head.features});
   T* const columns = sums + head.width * head.features;
   for (std::int64_t i = 0; i < count; ++i) {
     const T* const from = f + i * head.features;
@@ -86,20 +85,22 @@ template <Activation A, class T> void run_forward(const LinearInputs& in, Linear
                });
   partial.add_up(result.sums);
   const Normalise<T> rule = normalise_of<T>(in);
-  each_tile<T>(rows, in.features + p,
-               [&](std::int64_t g, std::int64_t, std::int64_t row, std::int64_t count, T* f) {
-                 const LinearHead<A, T> head(in, g);
-                 T* const s = f + count * in.features;  // [count, P]
-                 head.of_queries(row, count, f);
-                 tensor::gemm_cpu<T>(Op::none, Op::transpose, count, p, in.features, T(1), f,
-                                     in.features, result.sums.data<T>() + g * p * in.features,
-                                     in.features, T(0), s, p);  // (2)
-                 T* const out = result.out.data<T>() + (g * n + row) * width;
-                 T* const z = result.z.data<T>() + g * n + row;
-                 for (std::int64_t i = 0; i < count; ++i) {
-                   z[i] = rule.divide(cpu::Team{}, s + i * p, out + i * width);  // (2)
-                 }
-               });
+  each_tile<T>(
+      rows, in.features + p,
+      [&](std::int64_t g, std::int64_t, std::int64_t row, std::int64_t count, T* f) {
+        const LinearHead<A, T> head(in, g);
+        T* const s = f + count * in.features;  // [count, P]
+        head.of_queries(row, count, f);
+        tensor::gemm_cpu<T>(
+            T(1), {f, count, in.features},
+            tensor::transposed<T>({result.sums.data<T>() + g * p * in.features, p, in.features}),
+            T(0), {s, count, p});  // (2)
+        T* const out = result.out.data<T>() + (g * n + row) * width;
+        T* const z = result.z.data<T>() + g * n + row;
+        for (std::int64_t i = 0; i < count; ++i) {
+          z[i] = rule.divide(cpu::Team{}, s + i * p, out + i * width);  // (2)
+        }
+      });
 }
 
 /// One tile of queries: dq, and its share of dT.
@@ -123,11 +124,11 @@ template <Activation A, class T> struct QueryTile {
                          dout.data<T>() + (first + i) * width, ds + i * p);  // (2)
     }
     head.of_queries(row, count, f);
-    tensor::gemm_cpu<T>(Op::transpose, Op::none, p, features, count, T(1), ds, p, f, features, T(1),
-                        dsums, features);  // (2)
-    tensor::gemm_cpu<T>(Op::none, Op::none, count, features, p, T(1), ds, p,
-                        saved.sums.data<T>() + g * p * features, features, T(0), da,
-                        features);  // (2)
+    tensor::gemm_cpu<T>(T(1), tensor::transposed<T>({ds, count, p}), {f, count, features}, T(1),
+                        {dsums, p, features});  // (2)
+    tensor::gemm_cpu<T>(T(1), {ds, count, p},
+                        {saved.sums.data<T>() + g * p * features, p, features}, T(0),
+                        {da, count, features});  // (2)
     T* const dq = d.dq.data<T>() + first * width;
     for (std::int64_t i = 0; i < count; ++i) {
       head.phi.differentiate(cpu::Team{}, row + i, head.q + (row + i) * width, T(1),
@@ -151,13 +152,13 @@ template <Activation A, class T> struct KeyTile {
     const T* const of_ones = dt + width * features;  // the last row
     T* const dc = f + count * features;              // [count, R]
     head.of_keys(row, count, f);
-    tensor::gemm_cpu<T>(Op::none, Op::transpose, count, width, features, T(1), f, features, dt,
-                        features, T(0), d.dv.data<T>() + first * width, width);  // (1)
+    tensor::gemm_cpu<T>(T(1), {f, count, features}, tensor::transposed<T>({dt, width, features}),
+                        T(0), {d.dv.data<T>() + first * width, count, width});  // (1)
     for (std::int64_t i = 0; i < count; ++i) {
       std::copy(of_ones, of_ones + features, dc + i * features);  // (1)
     }
-    tensor::gemm_cpu<T>(Op::none, Op::none, count, features, width, T(1), head.v + row * width,
-                        width, dt, features, T(1), dc, features);  // (1)
+    tensor::gemm_cpu<T>(T(1), {head.v + row * width, count, width}, {dt, width, features}, T(1),
+                        {dc, count, features});  // (1)
     T* const dk = d.dk.data<T>() + first * width;
     for (std::int64_t i = 0; i < count; ++i) {
       head.phi.differentiate(cpu::Team{}, row + i, head.k + (row + i) * width, head.mask[row + i],

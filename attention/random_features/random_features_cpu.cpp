@@ -76,8 +76,8 @@ template <class T> struct SharedChunk {
       for (std::int64_t i = 0; i < count; ++i) {
         head.exponentiate(head.xx[row + i] - largest, c + i * features);
       }
-      tensor::gemm_cpu<T>(Op::transpose, Op::none, features, p, count, T(1), c, features,
-                          u + row * p, p, T(1), sum, p);
+      tensor::gemm_cpu<T>(T(1), tensor::transposed<T>({c, count, features}),
+                          {u + row * p, count, p}, T(1), {sum, features, p});
     }
     return largest;
   }

@@ -23,8 +23,8 @@ namespace {
 using namespace register_tiles;
 using tiled_cuda::Arrays;
 using tiled_cuda::HeadDropout;
+using tiled_cuda::OwnRows;
 using tiled_cuda::rows_of;
-using tiled_cuda::Task;
 
 constexpr int kThreads = kThreadsN * kThreadsN;
 static_assert(kThreadsN == philox::kLanes,
@@ -132,7 +132,7 @@ template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(k
   auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
   T *const k = shared.k, *const v = shared.v, *const w = shared.weights;
   const ThreadTile at;
-  const Task task(plan.queries, S::kBlockM);
+  const OwnRows task(plan.queries, S::kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   constexpr bool softmax = kScore == Score::softmax;
@@ -247,7 +247,7 @@ template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
   auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
   auto& [q, dout, w] = shared.walked;
   const ThreadTile at;
-  const Task task(plan.keys, ranges.keys);
+  const OwnRows task(plan.keys, ranges.keys);
   const std::int64_t bh = task.bh;
   const int keys = static_cast<int>(plan.keys), queries = static_cast<int>(plan.queries);
   const int end = keys - task.first < ranges.keys ? keys : task.first + ranges.keys;

@@ -98,8 +98,9 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
     const Tile tile{bh, i, rows, j, std::min(kKeyTile, plan.keys - j)};
     const T* const column = in.column + bh * plan.keys + j;
     if (all_padding(column, tile.cols)) continue;
-    tensor::gemm_cpu<T>(Op::none, Op::transpose, rows, tile.cols, d, static_cast<T>(plan.scale), q,
-                        d, in.k + (bh * plan.keys + j) * d, d, T(0), weights, kKeyTile);
+    tensor::gemm_cpu<T>(static_cast<T>(plan.scale), {q, rows, d},
+                        tensor::transposed<T>({in.k + (bh * plan.keys + j) * d, tile.cols, d}),
+                        T(0), {weights, rows, tile.cols, kKeyTile});
     for (std::int64_t r = 0; r < rows; ++r) {
       T* const w = weights + r * kKeyTile;
       if (softmax) {
@@ -125,8 +126,8 @@ template <class T> void forward_unit(const TiledPlan& plan, const Arrays<T>& in,
       }
     }
     if (out != nullptr) {
-      tensor::gemm_cpu<T>(Op::none, Op::none, rows, d, tile.cols, T(1), weights, kKeyTile,
-                          in.v + (bh * plan.keys + j) * d, d, T(1), out, d);
+      tensor::gemm_cpu<T>(T(1), {weights, rows, tile.cols, kKeyTile},
+                          {in.v + (bh * plan.keys + j) * d, tile.cols, d}, T(1), {out, rows, d});
     }
   }
   if (!softmax) return;
@@ -187,6 +188,7 @@ template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in
                                       std::int64_t first, std::int64_t last, bool dropout,
                                       T* weights, T* dscores, T* factors, T* dq) {
   using tensor::gemm_cpu;
+  using tensor::transposed;
   const std::int64_t d = plan.width, tile_rows = query_tile(plan.queries);
   const T scale = static_cast<T>(plan.scale);
   std::fill_n(dq, plan.queries * d, T(0));
@@ -204,21 +206,22 @@ template <class T> void backward_unit(const TiledPlan& plan, const Arrays<T>& in
       const std::int64_t at_query = (bh * plan.queries + i) * d;
       const T* const q = in.q + at_query;  // [rows, D]
       const T* const k = in.k + at_key;    // [cols, D]
-      gemm_cpu<T>(Op::none, Op::transpose, tile.rows, cols, d, scale, q, d, k, d, T(0), weights,
-                  kKeyTile);
+      gemm_cpu<T>(scale, {q, tile.rows, d}, transposed<T>({k, cols, d}), T(0),
+                  {weights, tile.rows, cols, kKeyTile});
       if (dv != nullptr) {
-        gemm_cpu<T>(Op::none, Op::transpose, tile.rows, cols, d, T(1), g.dout + at_query, d,
-                    in.v + at_key, d, T(0), dscores, kKeyTile);
+        gemm_cpu<T>(T(1), {g.dout + at_query, tile.rows, d},
+                    transposed<T>({in.v + at_key, cols, d}), T(0),
+                    {dscores, tile.rows, cols, kKeyTile});
       }
       backward_tile(plan, in, tile, g.delta, dropout, weights, dscores, factors);
       if (dv != nullptr) {
-        gemm_cpu<T>(Op::transpose, Op::none, cols, d, tile.rows, T(1), weights, kKeyTile,
-                    g.dout + at_query, d, T(1), dv, d);
+        gemm_cpu<T>(T(1), transposed<T>({weights, tile.rows, cols, kKeyTile}),
+                    {g.dout + at_query, tile.rows, d}, T(1), {dv, cols, d});
       }
-      gemm_cpu<T>(Op::transpose, Op::none, cols, d, tile.rows, scale, dscores, kKeyTile, q, d, T(1),
-                  dk, d);
-      gemm_cpu<T>(Op::none, Op::none, tile.rows, d, cols, scale, dscores, kKeyTile, k, d, T(1),
-                  dq + i * d, d);
+      gemm_cpu<T>(scale, transposed<T>({dscores, tile.rows, cols, kKeyTile}), {q, tile.rows, d},
+                  T(1), {dk, cols, d});
+      gemm_cpu<T>(scale, {dscores, tile.rows, cols, kKeyTile}, {k, cols, d}, T(1),
+                  {dq + i * d, tile.rows, d});
     }
   }
 }

@@ -66,10 +66,10 @@ inline std::int64_t blocks_for(const TiledPlan& plan, std::int64_t rows, int til
 
 /// The block's head and its first own row, where every `own` rows of a head have a block
 /// (blocks_for).
-struct Task {
+struct OwnRows {
   std::int64_t bh;
   int first;
-  __device__ Task(std::int64_t rows, int own) {
+  __device__ OwnRows(std::int64_t rows, int own) {
     const auto blocks = static_cast<unsigned>(ceil_div(rows, own));
     bh = blockIdx.x / blocks;
     first = static_cast<int>(blockIdx.x % blocks) * own;

@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads,
   constexpr int kTall = P::kTall;
   auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
   const LaneMap at;
-  const Task task(plan.queries, kTall * kBlockM);
+  const OwnRows task(plan.queries, kTall * kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   constexpr bool softmax = kScore == Score::softmax;
@@ -185,7 +185,7 @@ __global__ void __launch_bounds__(kKeyThreads<OwnProducts<kPrecision, kWidth>>,
   constexpr int kTall = P::kTall;
   auto& shared = *reinterpret_cast<Shared<QueryTile<P>>*>(cuda::dynamic_shared());
   const LaneMap at;
-  const Task task(plan.keys, kKeyBlockM);
+  const OwnRows task(plan.keys, kKeyBlockM);
   const std::int64_t bh = task.bh;
   const int j0 = task.first, queries = static_cast<int>(plan.queries);
   const float scale2 = kLog2E * in.scale;
@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(kThreads, query_resident<OwnProducts<kPrecisio
   constexpr int kTall = P::kTall;
   auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
   const LaneMap at;
-  const Task task(plan.queries, kTall * kBlockM);
+  const OwnRows task(plan.queries, kTall * kBlockM);
   const std::int64_t bh = task.bh;
   const int i0 = task.first, keys = static_cast<int>(plan.keys);
   const float scale2 = kLog2E * in.scale;

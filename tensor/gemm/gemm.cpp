@@ -2,6 +2,7 @@
 
 #include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
+#include "tensor/movement/layout.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -80,6 +81,24 @@ void gemm(const Tensor& a, Op op_a, const Tensor& b, Op op_b, Tensor& c, double 
   product.plan.alpha = alpha;
   product.plan.beta = beta;
   run(product.plan, a, b, c);
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  ENSURE(weight.rank() == 2 && x.rank() >= 1 && x.size(-1) == weight.size(1),
+         "linear: expected x [..., in], weight [out, in], got ", x, ", ", weight);
+  require_same_kind("linear", {&x, &weight});
+  const std::int64_t out = weight.size(0);
+  const Tensor rows = x.reshape({x.rows(), x.cols()});
+  Tensor y;  // [rows, out]
+  if (bias.defined()) {
+    ENSURE(bias.shape() == Shape({out}), "linear: expected bias [", out, "], got ", bias);
+    require_same_kind("linear", {&weight, &bias});
+    y = expand(bias, {rows.size(0), out});
+    gemm(rows, Op::none, weight, Op::transpose, y, 1, 1);  // onto the bias: one pass less
+  } else {
+    y = matmul(rows, weight, Op::none, Op::transpose);
+  }
+  return y.reshape(x.shape().with(-1, out));
 }
 
 }  // namespace skytape::tensor

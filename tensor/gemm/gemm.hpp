@@ -23,11 +23,30 @@ namespace tensor {
 void gemm(const Tensor& a, Op op_a, const Tensor& b, Op op_b, Tensor& c, double alpha = 1,
           double beta = 0);
 
-/// CPU building block for tiled kernels: C = alpha op(A) op(B) + beta C on row-major arrays with
-/// leading dimensions. Always runs in the calling thread alone. T is float or double.
-template <class T> void gemm_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_t k,
-                                 T alpha, const T* a, std::int64_t lda, const T* b,
-                                 std::int64_t ldb, T beta, T* c, std::int64_t ldc);
+/// x Wᵀ + b: x [..., in], weight [out, in] (PyTorch's layout), bias [out] or undefined
+/// -> [..., out].
+[[nodiscard]] Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
+
+/// A row-major matrix [rows, columns] in memory whose rows begin `stride` numbers apart. A product
+/// reads it transposed where `op` says so.
+template <class T> struct MatrixView {
+  T* data;
+  std::int64_t rows, columns, stride;
+  Op op = Op::none;
+
+  MatrixView(T* begin, std::int64_t r, std::int64_t c) : MatrixView(begin, r, c, c) {}
+  MatrixView(T* begin, std::int64_t r, std::int64_t c, std::int64_t apart, Op as = Op::none)
+      : data(begin), rows(r), columns(c), stride(apart), op(as) {}
+};
+template <class T> [[nodiscard]] MatrixView<const T> transposed(MatrixView<const T> matrix) {
+  matrix.op = Op::transpose;
+  return matrix;
+}
+
+/// Building block of tiled kernels on the CPU: c = alpha op(a) op(b) + beta c, by the calling thread
+/// alone. T is float or double.
+template <class T> void gemm_cpu(T alpha, const MatrixView<const T>& a,
+                                 const MatrixView<const T>& b, T beta, const MatrixView<T>& c);
 
 /// Measures the machine's peak throughput, for roofline figures. The first returns the rate of an
 /// f32 product of square matrices (1024 on the CPU, 4096 on a GPU) at the device's precision, in

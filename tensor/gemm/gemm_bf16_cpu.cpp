@@ -17,14 +17,13 @@ namespace {
 using Bf16 = std::uint16_t;
 
 /// A factor as the product reads it: packed rows of bf16, [rows, columns].
-Bf16* pack(const float* x, std::int64_t rows, std::int64_t columns, std::int64_t ld,
-           std::vector<Bf16>& target) {
-  target.resize(static_cast<std::size_t>(rows * columns));
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const float* const from = x + r * ld;
-    Bf16* const to = target.data() + r * columns;
+Bf16* pack(const MatrixView<const float>& x, std::vector<Bf16>& target) {
+  target.resize(static_cast<std::size_t>(x.rows * x.columns));
+  for (std::int64_t r = 0; r < x.rows; ++r) {
+    const float* const from = x.data + r * x.stride;
+    Bf16* const to = target.data() + r * x.columns;
 #pragma omp simd
-    for (std::int64_t c = 0; c < columns; ++c) to[c] = bf16_bits(from[c]);
+    for (std::int64_t c = 0; c < x.columns; ++c) to[c] = bf16_bits(from[c]);
   }
   return target.data();
 }
@@ -100,15 +99,14 @@ const char* why_no_bf16_on_cpu() {
              : "this CPU has no AVX-512 BF16 or AMX";
 }
 
-void gemm_bf16_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_t k, float alpha,
-                   const float* a, std::int64_t lda, const float* b, std::int64_t ldb, float beta,
-                   float* c, std::int64_t ldc) {
+void gemm_bf16_cpu(float alpha, const MatrixView<const float>& a, const MatrixView<const float>& b,
+                   float beta, const MatrixView<float>& c) {
   thread_local std::vector<Bf16> rounded_a, rounded_b;
-  const bool swap_a = op_a == Op::transpose, swap_b = op_b == Op::transpose;
-  Bf16* const left = pack(a, swap_a ? k : m, swap_a ? m : k, lda, rounded_a);
-  Bf16* const right = pack(b, swap_b ? n : k, swap_b ? k : n, ldb, rounded_b);
+  Bf16* const left = pack(a, rounded_a);
+  Bf16* const right = pack(b, rounded_b);
+  const std::int64_t m = c.rows, n = c.columns, k = a.op == Op::none ? a.columns : a.rows;
   try {
-    product_for({op_a, op_b, m, n, k, ldc, alpha, beta}).run(left, right, c);
+    product_for({a.op, b.op, m, n, k, c.stride, alpha, beta}).run(left, right, c.data);
   } catch (const dnnl::error& e) {
     throw Error(
         join("gemm: oneDNN's bf16 product failed for m ", m, ", n ", n, ", k ", k, ": ", e.what()));
@@ -117,8 +115,8 @@ void gemm_bf16_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_
 #else
 const char* why_no_bf16_on_cpu() { return "this program was built without oneDNN"; }
 
-void gemm_bf16_cpu(Op, Op, std::int64_t, std::int64_t, std::int64_t, float, const float*,
-                   std::int64_t, const float*, std::int64_t, float, float*, std::int64_t) {
+void gemm_bf16_cpu(float, const MatrixView<const float>&, const MatrixView<const float>&, float,
+                   const MatrixView<float>&) {
   throw Error(join("gemm: bf16 on the cpu: ", why_no_bf16_on_cpu()));
 }
 #endif

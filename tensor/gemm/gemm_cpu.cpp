@@ -48,7 +48,7 @@ class OneThread {
   int threads_;
 };
 
-/// One serial product on row-major arrays with leading dimensions.
+/// One serial product, c = alpha op(a) op(b) + beta c.
 template <class T> struct SerialProduct {
   using Matrix = Eigen::Matrix<T, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   using Source = Eigen::Map<const Matrix, 0, Eigen::OuterStride<>>;
@@ -56,32 +56,28 @@ template <class T> struct SerialProduct {
 
   static constexpr std::int64_t kVector = 16;  // floats of an AVX-512 register
 
-  Op op_a, op_b;
-  std::int64_t m, n, k;
   T alpha;
-  const T* a;
-  std::int64_t lda;
-  const T* b;
-  std::int64_t ldb;
+  MatrixView<const T> a, b;
   T beta;
-  T* c;
-  std::int64_t ldc;
+  MatrixView<T> c;
 
   void run() const {
+    const std::int64_t m = c.rows, n = c.columns, k = a.op == Op::none ? a.columns : a.rows;
     if (m == 0 || n == 0) return;
     if (k == 0) return scale_target();
     count_multiply_adds(m * n * k);
     const OneThread guard;
     if constexpr (kHaveDnnl && std::is_same_v<T, float>) {
       if (precision(Device::cpu) == Precision::bf16) {
-        gemm_bf16_cpu(op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+        gemm_bf16_cpu(alpha, a, b, beta, c);
       } else if (n % kVector == 1 && n > 1 && n < 16 * kVector) {
         // Values with their normaliser, S columns and the mean of the rest: alone, the last costs
         // a tenth of what the whole vector for it would (26 % of a product with 33 columns).
-        run_dnnl(n - 1, b, c);
-        run_dnnl(1, op_b == Op::transpose ? b + (n - 1) * ldb : b + (n - 1), c + (n - 1));
+        run_dnnl(n - 1, k, b.data, c.data);
+        const std::int64_t last = (n - 1) * (b.op == Op::transpose ? b.stride : 1);
+        run_dnnl(1, k, b.data + last, c.data + (n - 1));
       } else {
-        run_dnnl(n, b, c);
+        run_dnnl(n, k, b.data, c.data);
       }
     } else {
       scale_target();
@@ -92,23 +88,23 @@ template <class T> struct SerialProduct {
   /// c = beta c; beta 0 clears, as 0 * c would keep NaN.
   void scale_target() const {
     if (beta == T(1)) return;
-    for (std::int64_t i = 0; i < m; ++i) {
-      for (std::int64_t j = 0; j < n; ++j) {
-        T& entry = c[i * ldc + j];
+    for (std::int64_t i = 0; i < c.rows; ++i) {
+      for (std::int64_t j = 0; j < c.columns; ++j) {
+        T& entry = c.data[i * c.stride + j];
         entry = beta == T(0) ? T(0) : beta * entry;
       }
     }
   }
 
-  /// `columns` of the product, from those of op(b) and c that are given.
-  void run_dnnl([[maybe_unused]] std::int64_t columns, [[maybe_unused]] const T* from,
-                [[maybe_unused]] T* to) const {
+  /// `columns` of the product, from those of op(b) and c that are given, over k terms.
+  void run_dnnl([[maybe_unused]] std::int64_t columns, [[maybe_unused]] std::int64_t k,
+                [[maybe_unused]] const T* from, [[maybe_unused]] T* to) const {
 #ifdef SKYTAPE_HAVE_DNNL
     const auto letter = [](Op op) { return op == Op::transpose ? 'T' : 'N'; };
-    const dnnl_status_t status = dnnl_sgemm(letter(op_a), letter(op_b), m, columns, k, alpha, a,
-                                            lda, from, ldb, beta, to, ldc);
-    ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ", m,
-           ", n ", columns, ", k ", k);
+    const dnnl_status_t status = dnnl_sgemm(letter(a.op), letter(b.op), c.rows, columns, k, alpha,
+                                            a.data, a.stride, from, b.stride, beta, to, c.stride);
+    ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ",
+           c.rows, ", n ", columns, ", k ", k);
 #endif
   }
 
@@ -116,14 +112,14 @@ template <class T> struct SerialProduct {
   /// what is transposed is copied into that form first.
   void add_product() const {
     Matrix left, right;  // the copies
-    Target(c, m, n, Eigen::OuterStride<>(ldc)).noalias() +=
-        alpha * untransposed(op_a, a, m, k, lda, left) * untransposed(op_b, b, k, n, ldb, right);
+    Target(c.data, c.rows, c.columns, Eigen::OuterStride<>(c.stride)).noalias() +=
+        alpha * untransposed(a, left) * untransposed(b, right);
   }
-  static Source untransposed(Op op, const T* x, std::int64_t rows, std::int64_t cols,
-                             std::int64_t stride, Matrix& copy) {
-    if (op == Op::none) return Source(x, rows, cols, Eigen::OuterStride<>(stride));
-    copy = Source(x, cols, rows, Eigen::OuterStride<>(stride)).transpose();
-    return Source(copy.data(), rows, cols, Eigen::OuterStride<>(cols));
+  static Source untransposed(const MatrixView<const T>& x, Matrix& copy) {
+    const Source as_stored(x.data, x.rows, x.columns, Eigen::OuterStride<>(x.stride));
+    if (x.op == Op::none) return as_stored;
+    copy = as_stored.transpose();
+    return Source(copy.data(), x.columns, x.rows, Eigen::OuterStride<>(x.rows));
   }
 };
 
@@ -154,7 +150,7 @@ struct Cut {
   }
 };
 
-template <class T> struct Task {
+template <class T> struct TileProduct {
   const GemmPlan& p;
   const Cut& cut;
   const T* a;
@@ -164,30 +160,27 @@ template <class T> struct Task {
   void run(std::int64_t g, std::int64_t i, std::int64_t j, std::int64_t chunk, T beta, T* target,
            std::int64_t ldc) const {
     const std::int64_t row = i * cut.tile_m, column = j * cut.tile_n, depth = chunk * cut.chunk_k;
-    const bool swap_a = p.op_a == Op::transpose, swap_b = p.op_b == Op::transpose;
-    SerialProduct<T>{
-        p.op_a,
-        p.op_b,
-        std::min(cut.tile_m, p.m - row),
-        std::min(cut.tile_n, p.n - column),
-        std::min(cut.chunk_k, p.k - depth),
-        static_cast<T>(p.alpha),
-        a + g * p.stride_a + (swap_a ? depth * p.lda() + row : row * p.lda() + depth),
-        p.lda(),
-        b + g * p.stride_b + (swap_b ? column * p.ldb() + depth : depth * p.ldb() + column),
-        p.ldb(),
-        beta,
-        target,
-        ldc}
+    const std::int64_t m = std::min(cut.tile_m, p.m - row), n = std::min(cut.tile_n, p.n - column);
+    const std::int64_t k = std::min(cut.chunk_k, p.k - depth);
+    SerialProduct<T>{static_cast<T>(p.alpha),
+                     part(a + g * p.stride_a, p.op_a, p.lda(), row, depth, m, k),
+                     part(b + g * p.stride_b, p.op_b, p.ldb(), depth, column, k, n), beta,
+                     MatrixView<T>(target, m, n, ldc)}
         .run();
+  }
+  /// Rows [row, row + rows) and columns [column, column + columns) of op(x).
+  static MatrixView<const T> part(const T* x, Op op, std::int64_t stride, std::int64_t row,
+                                  std::int64_t column, std::int64_t rows, std::int64_t columns) {
+    if (op == Op::none) return {x + row * stride + column, rows, columns, stride};
+    return {x + column * stride + row, columns, rows, stride, op};
   }
 };
 
 constexpr double kParallelWork = 1 << 18;  // multiply-adds below which one thread is faster
 
-template <class T> void run_tiles(const Task<T>& task, T* c) {
-  const GemmPlan& p = task.p;
-  const Cut& cut = task.cut;
+template <class T> void run_tiles(const TileProduct<T>& product, T* c) {
+  const GemmPlan& p = product.p;
+  const Cut& cut = product.cut;
   const std::int64_t tasks = p.batch * cut.tiles_m * cut.tiles_n;
   const double work = static_cast<double>(p.batch * p.m) * p.n * p.k;
 #pragma omp parallel for schedule(static) if (tasks > 1 && work > kParallelWork)
@@ -195,14 +188,14 @@ template <class T> void run_tiles(const Task<T>& task, T* c) {
     const std::int64_t g = t / (cut.tiles_m * cut.tiles_n);
     const std::int64_t i = t / cut.tiles_n % cut.tiles_m, j = t % cut.tiles_n;
     T* const target = c + (g * p.m + i * cut.tile_m) * p.n + j * cut.tile_n;
-    task.run(g, i, j, 0, static_cast<T>(p.beta), target, p.n);
+    product.run(g, i, j, 0, static_cast<T>(p.beta), target, p.n);
   }
 }
 
 /// Every chunk of k gives a partial result; they are added up in order.
-template <class T> void run_chunks(const Task<T>& task, Tensor& c) {
-  const GemmPlan& p = task.p;
-  const Cut& cut = task.cut;
+template <class T> void run_chunks(const TileProduct<T>& product, Tensor& c) {
+  const GemmPlan& p = product.p;
+  const Cut& cut = product.cut;
   const std::int64_t size = p.batch * p.m * p.n;
   const Tensor partial = Tensor::empty({cut.chunks_k, size}, c.dtype(), Device::cpu);
   T* const parts = partial.data<T>();  // [chunks, batch, m, n]
@@ -216,7 +209,7 @@ template <class T> void run_chunks(const Task<T>& task, Tensor& c) {
       const std::int64_t g = tile / (cut.tiles_m * cut.tiles_n);
       const std::int64_t i = tile / cut.tiles_n % cut.tiles_m, j = tile % cut.tiles_n;
       T* const target = parts + chunk * size + (g * p.m + i * cut.tile_m) * p.n + j * cut.tile_n;
-      task.run(g, i, j, chunk, T(0), target, p.n);
+      product.run(g, i, j, chunk, T(0), target, p.n);
     }
     const T beta = static_cast<T>(p.beta);
 #pragma omp for simd schedule(static)
@@ -231,11 +224,11 @@ template <class T> void run_chunks(const Task<T>& task, Tensor& c) {
 template <class T>
 void run_plan(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   const Cut cut(plan);
-  const Task<T> task{plan, cut, a.data<T>(), b.data<T>()};
+  const TileProduct<T> product{plan, cut, a.data<T>(), b.data<T>()};
   if (cut.chunks_k > 1) {
-    run_chunks(task, c);
+    run_chunks(product, c);
   } else {
-    run_tiles(task, c.data<T>());
+    run_tiles(product, c.data<T>());
   }
 }
 
@@ -252,7 +245,7 @@ template <class T> void run_sum(const GemmPlan& plan, const Tensor& a, const Ten
     }
     return;
   }
-  const Task<T> task{plan, cut, a.data<T>(), b.data<T>()};
+  const TileProduct<T> product{plan, cut, a.data<T>(), b.data<T>()};
   T* const out = c.data<T>();
   const std::int64_t tiles = cut.tiles_m * cut.tiles_n;
   const double work = static_cast<double>(plan.batch * plan.m) * plan.n * plan.k;
@@ -261,7 +254,7 @@ template <class T> void run_sum(const GemmPlan& plan, const Tensor& a, const Ten
     const std::int64_t i = t / cut.tiles_n, j = t % cut.tiles_n;
     T* const target = out + i * cut.tile_m * plan.n + j * cut.tile_n;
     for (std::int64_t g = 0; g < plan.batch; ++g) {
-      task.run(g, i, j, 0, g == 0 ? T(0) : T(1), target, plan.n);
+      product.run(g, i, j, 0, g == 0 ? T(0) : T(1), target, plan.n);
     }
   }
 }
@@ -281,14 +274,13 @@ void gemm_sum_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Te
   dispatch_float(c.dtype(), [&]<class T>() { run_sum<T>(plan, a, b, c); });
 }
 
-template <class T> void gemm_cpu(Op op_a, Op op_b, std::int64_t m, std::int64_t n, std::int64_t k,
-                                 T alpha, const T* a, std::int64_t lda, const T* b,
-                                 std::int64_t ldb, T beta, T* c, std::int64_t ldc) {
-  SerialProduct<T>{op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc}.run();
+template <class T> void gemm_cpu(T alpha, const MatrixView<const T>& a,
+                                 const MatrixView<const T>& b, T beta, const MatrixView<T>& c) {
+  SerialProduct<T>{alpha, a, b, beta, c}.run();
 }
-template void gemm_cpu(Op, Op, std::int64_t, std::int64_t, std::int64_t, float, const float*,
-                       std::int64_t, const float*, std::int64_t, float, float*, std::int64_t);
-template void gemm_cpu(Op, Op, std::int64_t, std::int64_t, std::int64_t, double, const double*,
-                       std::int64_t, const double*, std::int64_t, double, double*, std::int64_t);
+template void gemm_cpu(float, const MatrixView<const float>&, const MatrixView<const float>&, float,
+                       const MatrixView<float>&);
+template void gemm_cpu(double, const MatrixView<const double>&, const MatrixView<const double>&,
+                       double, const MatrixView<double>&);
 
 }  // namespace skytape::tensor

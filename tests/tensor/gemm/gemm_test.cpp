@@ -253,8 +253,8 @@ TEST_CASE("gemm_cpu works inside larger arrays and leaves the rest alone") {
   const auto check = [&]<class T>(T) {
     const Tensor a = draw({m, lda}, 7, kDTypeOf<T>), b = draw({n, ldb}, 8, kDTypeOf<T>);
     Tensor c = Tensor::full({m, ldc}, 9, kDTypeOf<T>, Device::cpu);  // [m, ldc]
-    gemm_cpu<T>(Op::none, Op::transpose, m, n, k, T(2), a.data<T>(), lda, b.data<T>(), ldb, T(1),
-                c.data<T>(), ldc);
+    gemm_cpu<T>(T(2), {a.data<T>(), m, k, lda}, transposed<T>({b.data<T>(), n, k, ldb}), T(1),
+                {c.data<T>(), m, n, ldc});
     for (std::int64_t i = 0; i < m; ++i) {
       for (std::int64_t j = 0; j < ldc; ++j) {
         double want = 9;
