@@ -3,10 +3,11 @@
 #include <limits>
 
 #include "tensor/core/on_device.hpp"
+#include "tensor/embedding/embedding.hpp"
+#include "tensor/embedding/token_sums.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/gather.hpp"
-#include "tensor/movement/token_sums.hpp"
 #include "tensor/random/dropout_plan.hpp"
 
 namespace skytape::nn {
@@ -25,8 +26,7 @@ struct Gradients {
 };
 Gradients gradients(const Tensor& dx, const LookUp& options, std::int64_t vocabulary,
                     std::int64_t second_rows) {
-  const bool drops = tensor::dropout_threshold("look_up", options.dropout.rate) > 0;
-  const Tensor d = drops ? tensor::dropout(dx, options.dropout) : dx;  // [B, N, E]
+  const Tensor d = tensor::dropout(dx, options.dropout);  // [B, N, E]
   Gradients g{tensor::embedding_backward(d, options.ids, vocabulary), {}};
   if (second_rows == 0) return g;
   g.dsecond = options.places.defined() ? tensor::embedding_backward(d, options.places, second_rows)

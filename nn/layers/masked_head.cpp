@@ -1,8 +1,8 @@
 #include "nn/layers/masked_head.hpp"
 
 #include "autograd/ops.hpp"
+#include "tensor/embedding/embedding.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/movement/gather.hpp"
 #include "tensor/norm/softmax.hpp"
 
 namespace skytape::nn {

@@ -2,10 +2,10 @@
 
 #include "tensor/classifier/classifier_plan.hpp"
 #include "tensor/core/on_device.hpp"
+#include "tensor/embedding/embedding.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/movement/gather.hpp"
 #include "tensor/norm/softmax.hpp"
 
 namespace skytape::tensor {
@@ -27,12 +27,7 @@ ClassifierPlan plan_of(const char* op, const Tensor& x, const ClassifierWeights&
   return p;
 }
 
-// ---- by its definition, on any device
-// ------------------------------------------------------------
-
-Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return add(matmul(x, weight, Op::none, Op::transpose), bias);
-}
+// ---- by its definition, on any device -----------------------------------------------------------
 
 // dlogits = w_label (p - t) / B with p = softmax(z): cross_entropy() has p - [c = label].
 Classified by_definition(const ClassifierPlan& p, const Tensor& x, const ClassifierWeights& w,
@@ -67,9 +62,7 @@ ClassifierGradients backward_by_definition(const Tensor& x, const ClassifierWeig
           matmul(dz, saved.hidden, Op::transpose, Op::none), sum(dz, 0)};
 }
 
-}  // namespace
-
-bool classifier_is_fused(const Tensor& x, const ClassifierWeights& w) {
+bool is_fused(const Tensor& x, const ClassifierWeights& w) {
   constexpr std::int64_t kMostWeights = 1 << 16, kMost = 1024;  // of any letter
   if (x.device() != Device::cuda) return false;
   const std::int64_t b = x.size(0), k = x.size(1);
@@ -78,6 +71,8 @@ bool classifier_is_fused(const Tensor& x, const ClassifierWeights& w) {
          w.out_bias.numel() <= kMost && w.in_weight.numel() <= kMostWeights &&
          w.out_weight.numel() <= kMostWeights;
 }
+
+}  // namespace
 
 Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& labels,
                     double smoothing, double examples, const Tensor& class_weights) {
@@ -91,7 +86,7 @@ Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& l
            "classify: expected class weights [C] beside biases ", w.out_bias, ", got ",
            class_weights);
   }
-  if (!classifier_is_fused(x, w)) return by_definition(p, x, w, labels, class_weights);
+  if (!is_fused(x, w)) return by_definition(p, x, w, labels, class_weights);
   const auto fresh = [&](const Shape& shape) { return empty_like(x, shape); };
   Classified out{fresh({}), fresh({}), fresh({p.b, p.f}), fresh({p.b, p.c})};
   if constexpr (kHaveCuda) classify_on(Cuda{}, p, x, w, labels, class_weights, out);
@@ -106,7 +101,7 @@ ClassifierGradients classify_backward(const Tensor& x, const ClassifierWeights& 
              dloss.numel() == 1,
          "classify_backward: expected h [B, F], dlogits [B, C] and one dloss for x ", x, ", got ",
          saved.hidden, ", ", saved.dlogits, ", ", dloss);
-  if (!classifier_is_fused(x, w)) return backward_by_definition(x, w, saved, dloss);
+  if (!is_fused(x, w)) return backward_by_definition(x, w, saved, dloss);
   const ClassifierGradientPlaces at(p);
   Tensor dx = empty_like(x);  // [B, K]
   Tensor all = empty_like(x, {at.size});

@@ -7,8 +7,9 @@
 
 namespace skytape::tensor {
 
-/// Throws for an index outside
-/// [0, n), on the CPU; a GPU is not waited for. `op` is for the message.
+/// Throws unless x has rows of numbers and index is i32 on its device. `op` is for the message.
+void require_index(const char* op, const Tensor& x, const Tensor& index);
+/// Throws for an index outside [0, n), on the CPU; a GPU is not waited for.
 void require_in_range(const char* op, const Tensor& index, std::int64_t n);
 
 /// y[g, i, :] = x[g, index[g', i], :]; x: [..., n, p], index: i32[..., d] whose leading axes equal
@@ -19,12 +20,6 @@ void require_in_range(const char* op, const Tensor& index, std::int64_t n);
 /// Adds y's rows into x: x[g, index[g', i], :] += y[g, i, :]; shapes as gather_rows. In place.
 /// Repeated indices accumulate, in the order of i.
 void scatter_add_rows(Tensor& x, const Tensor& index, const Tensor& y);
-
-/// Embedding: table [V, E], ids i32[...] -> [..., E]; ids outside [0, V) are an error on the CPU.
-[[nodiscard]] Tensor embedding(const Tensor& table, const Tensor& ids);
-/// dtable[v] = sum of dy over the places where ids == v; zero rows for ids that do not occur.
-[[nodiscard]] Tensor embedding_backward(const Tensor& dy, const Tensor& ids,
-                                        std::int64_t vocabulary);
 
 // Sizes of a gather or scatter, and the kernels that take them. A CPU scatters within gather.cpp.
 
@@ -41,7 +36,5 @@ void gather_rows_on(Cpu, const GatherPlan& plan, const Tensor& x, const Tensor& 
 void gather_rows_on(Cuda, const GatherPlan& plan, const Tensor& x, const Tensor& index, Tensor& y);
 void scatter_add_rows_on(Cuda, const GatherPlan& plan, Tensor& x, const Tensor& index,
                          const Tensor& y);
-void embedding_backward_on(Cuda, const GatherPlan& plan, const Tensor& dy, const Tensor& ids,
-                           Tensor& dtable);
 
 }  // namespace skytape::tensor

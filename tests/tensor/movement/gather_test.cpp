@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/embedding/embedding.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "tensor/core/tensor.hpp"
+#include "tensor/embedding/token_sums.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/four.hpp"
-#include "tensor/movement/token_sums.hpp"
 #include "tensor/random/kept_fours.hpp"
 
 namespace skytape::tensor {

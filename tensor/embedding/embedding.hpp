@@ -1,0 +1,19 @@
+// Vectors of tokens: rows of a table by their ids.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::tensor {
+
+/// Embedding: table [V, E], ids i32[...] -> [..., E]; ids outside [0, V) are an error on the CPU.
+[[nodiscard]] Tensor embedding(const Tensor& table, const Tensor& ids);
+/// dtable[v] = sum of dy over the places where ids == v; zero rows for ids that do not occur.
+[[nodiscard]] Tensor embedding_backward(const Tensor& dy, const Tensor& ids,
+                                        std::int64_t vocabulary);
+
+/// The CUDA half (embedding.cu). ids: i32[T], dy: [T, E] or more axes, dtable: [V, E].
+void embedding_backward_on(Cuda, const Tensor& dy, const Tensor& ids, Tensor& dtable);
+
+}  // namespace skytape::tensor
