@@ -144,30 +144,25 @@ OutputVars apply_with_state(const Method& method, const InputVars& vars, const T
   const std::vector<Parameter*> parameters = method.parameters();
   for (Parameter* p : parameters) inputs.push_back(tape.parameter(*p));
   for (Parameter* p : method.averages()) inputs.push_back(tape.parameter(*p));
+  const std::size_t count = parameters.size();
   if (!result.state.defined()) {
     const Var out =
         tape.record("attention", inputs, result.out,
-                    [backward = std::move(result.backward), count = parameters.size()](
-                        const Tensor& dout, Grads& g) { hand_over(backward(dout), count, g); });
+                    [backward = std::move(result.backward), count](const Tensor& dout, Grads& g) {
+                      hand_over(backward(dout), count, g);
+                    });
     return {out, {}};
   }
-
-  // A node has one output. The state's comes first, so that its turn in backward is the later one:
-  // by then the output's has left its gradient here.
-  const auto kept = std::make_shared<Tensor>();  // dout
-  const Var state = tape.record(
-      "attention", inputs, result.state,
-      [backward = std::move(result.backward_with_state), kept, out = result.out,
-       count = parameters.size()](const Tensor& dstate, Grads& g) {
-        hand_over(backward(kept->defined() ? *kept : zeros_like(out), dstate), count, g);
-      });
-  const std::array<Var, 1> of_state = {state};
-  const Var out = tape.record("attention", of_state, result.out,
-                              [kept, like = result.state](const Tensor& dout, Grads& g) {
-                                *kept = dout;
-                                g.add(0, zeros_like(like));  // its turn comes, asked for or not
-                              });
-  return {out, state};
+  const std::vector<Var> outputs =
+      tape.record_several("attention", inputs, {result.out, result.state},
+                          [backward = std::move(result.backward_with_state), out = result.out,
+                           state = result.state, count](std::span<Tensor> d, Grads& g) {
+                            const auto gradient = [&](std::size_t i, const Tensor& like) {
+                              return d[i].defined() ? d[i] : zeros_like(like);
+                            };
+                            hand_over(backward(gradient(0, out), gradient(1, state)), count, g);
+                          });
+  return {outputs[0], outputs[1]};
 }
 
 Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const Call& call,

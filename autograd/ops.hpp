@@ -71,19 +71,15 @@ namespace skytape {
 /// x with padded rows zeroed: x: [B, N, E] or [B, H, N, D], mask: [B, N].
 [[nodiscard]] Var mask_rows(Var x, const Tensor& mask, double scale = 1);
 
-// Layer norm and the operations beside or behind it, in fewer kernels on CUDA (ops_norm.cpp)
+// Layer norm and the operations beside or behind it (ops_norm.cpp)
 /// y = layer_norm(x) for one or two readers, and x for a residual connection past them.
 struct NormBeside {
   Var x;
   std::vector<Var> y;  // the same value for each reader
 };
-/// On CUDA, where x passes through memory anyway, the gradients of all meet in the norm's backward;
-/// elsewhere the tape adds them.
+/// The gradients of all readers and of the residual connection meet in the norm's backward.
 [[nodiscard]] NormBeside layer_norm_beside(Var x, Var weight, Var bias, int readers);
-/// The op itself, on either device.
-[[nodiscard]] NormBeside fused_layer_norm_beside(Var x, Var weight, Var bias, int readers);
-/// The weighted sum of a sequence's normed tokens, [B, E] (tensor/norm/norm_pool.hpp), on either
-/// device.
+/// The weighted sum of a sequence's normed tokens, [B, E] (tensor/norm/norm_pool.hpp).
 [[nodiscard]] Var norm_pool(Var x, Var weight, Var bias, const Tensor& mask,
                             const tensor::TokenWeights& rule);
 

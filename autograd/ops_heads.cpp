@@ -8,18 +8,6 @@
 
 namespace skytape {
 
-std::vector<Var> project_heads(Var x, std::span<const Projection> projections, std::int64_t heads,
-                               Var sums) {
-  if (x.value().device() == Device::cuda) return fused_project_heads(x, projections, heads, sums);
-  std::vector<Var> by_head;  // [B, H, N, D]
-  for (const auto& [weight, bias] : projections) {
-    const Var y = sums.defined() ? linear(x, weight, Var()) + sums * bias
-                                 : linear(x, weight, bias);  // [B, N, H D]
-    by_head.push_back(swap_middle(reshape(y, {x.size(0), x.size(1), heads, y.size(2) / heads})));
-  }
-  return by_head;
-}
-
 namespace {
 
 /// The tensors that backward reads.
@@ -31,7 +19,7 @@ struct SavedHeads {
 };
 
 /// dy: P of [B, H, N, D]; undefined: zero.
-void fused_backward(const SavedHeads& saved, const std::vector<Tensor>& dy, Grads& g) {
+void backward(const SavedHeads& saved, std::span<const Tensor> dy, Grads& g) {
   auto d = tensor::project_heads_backward(saved.x, saved.weights, dy);
   if (saved.sums.defined()) {
     const auto of_biases = tensor::add_biases_backward(saved.sums, saved.biases, dy);
@@ -48,8 +36,8 @@ void fused_backward(const SavedHeads& saved, const std::vector<Tensor>& dy, Grad
 
 }  // namespace
 
-std::vector<Var> fused_project_heads(Var x, std::span<const Projection> projections,
-                                     std::int64_t heads, Var sums) {
+std::vector<Var> project_heads(Var x, std::span<const Projection> projections, std::int64_t heads,
+                               Var sums) {
   SavedHeads saved{x.value(), {}, {}, {}};
   std::vector<Var> inputs = {x};
   std::vector<Tensor> biases;  // P of [H D] or undefined
@@ -69,21 +57,12 @@ std::vector<Var> fused_project_heads(Var x, std::span<const Projection> projecti
 
   std::vector<Tensor> by_head;  // [B, H, N, D]
   for (std::int64_t p = 0; p < y.size(0); ++p) by_head.push_back(y[p]);
-  return record_several("project_heads", inputs, by_head,
-                        [saved = std::move(saved)](const std::vector<Tensor>& dy, Grads& g) {
-                          fused_backward(saved, dy, g);
-                        });
+  return x.tape().record_several(
+      "project_heads", inputs, by_head,
+      [saved = std::move(saved)](std::span<Tensor> dy, Grads& g) { backward(saved, dy, g); });
 }
 
 Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
-  if (tensor::merge_heads_is_one_kernel(x.value(), a.value())) {
-    return fused_merge_heads(x, a, weight, bias, dropout);
-  }
-  const Shape side_by_side{x.size(0), x.size(1), a.size(1) * a.size(3)};
-  return add_dropout(x, linear(reshape(swap_middle(a), side_by_side), weight, bias), dropout);
-}
-
-Var fused_merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
   const Tensor heads = a.value(), w = weight.value();
   return record("merge_heads", {x, a, weight, bias},
                 tensor::merge_heads(x.value(), heads, w, bias.value(), dropout),

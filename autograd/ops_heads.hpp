@@ -17,22 +17,12 @@ struct Projection {
 };
 
 /// x Wᵀ + b of each projection by head: x [B, N, E] -> [B, H, N, D] each; with sums [B, N, 1], for
-/// rows that are sums of others, x Wᵀ + sums b (each has a bias then). On CUDA one fused kernel
-/// projects them; on the CPU each is linear, reshape and swap_middle, since one product of all
-/// would add in another order and change what runs on the CPU compute.
+/// rows that are sums of others, x Wᵀ + sums b (each has a bias then). A projection that nothing
+/// reads costs what it would with a gradient of zero.
 [[nodiscard]] std::vector<Var> project_heads(Var x, std::span<const Projection> projections,
                                              std::int64_t heads, Var sums = {});
 
-/// The same with one product forward, and backward as tensor::project_heads_backward, on either
-/// device. A projection that nothing reads costs what it would with a gradient of zero.
-[[nodiscard]] std::vector<Var> fused_project_heads(Var x, std::span<const Projection> projections,
-                                                   std::int64_t heads, Var sums = {});
-
-/// x + drop(merge(a) Wᵀ + b): x [B, N, E], a [B, H, N, D], W [E, H D], b [E]. Recorded as one op
-/// "merge_heads" where tensor::merge_heads_is_one_kernel; elsewhere, and on the CPU always, as an
-/// op for each step.
+/// x + drop(merge(a) Wᵀ + b): x [B, N, E], a [B, H, N, D], W [E, H D], b [E] -> [B, N, E].
 [[nodiscard]] Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout);
-/// The op itself, on either device, at any precision.
-[[nodiscard]] Var fused_merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout);
 
 }  // namespace skytape

@@ -1,8 +1,8 @@
 // Pieces of a network that are worth one fused kernel.
 #include "autograd/ops.hpp"
+#include "tensor/embedding/embedding.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/movement/gather.hpp"
 #include "tensor/norm/layer_norm.hpp"
 #include "tensor/norm/softmax.hpp"
 
@@ -27,20 +27,10 @@ Var layer_norm(Var x, Var weight, Var bias) {
                 });
 }
 
-namespace {
-
-/// dropout(x), or x itself where nothing is dropped: ops and gradients may share a tensor.
-Tensor dropped(const Tensor& x, const Dropout& options) {
-  const bool drops = tensor::dropout_threshold("dropout", options.rate) > 0;
-  return drops ? tensor::dropout(x, options) : x;
-}
-
-}  // namespace
-
 // The mask is a function of (key, step, element): backward draws the same one again.
 Var dropout(Var x, const Dropout& options) {
-  return record("dropout", {x}, dropped(x.value(), options),
-                [options](const Tensor& dy, Grads& g) { g.add(0, dropped(dy, options)); });
+  return record("dropout", {x}, tensor::dropout(x.value(), options),
+                [options](const Tensor& dy, Grads& g) { g.add(0, tensor::dropout(dy, options)); });
 }
 
 Var add_dropout(Var residual, Var x, const Dropout& options) {
@@ -48,7 +38,7 @@ Var add_dropout(Var residual, Var x, const Dropout& options) {
                 tensor::add_dropout(residual.value(), x.value(), options),
                 [options](const Tensor& dy, Grads& g) {
                   g.add(0, dy);
-                  if (g.needs(1)) g.add(1, dropped(dy, options));
+                  if (g.needs(1)) g.add(1, tensor::dropout(dy, options));
                 });
 }
 

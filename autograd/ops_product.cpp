@@ -2,7 +2,6 @@
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/reduce.hpp"
-#include "tensor/movement/layout.hpp"
 
 namespace skytape {
 
@@ -40,31 +39,20 @@ Var matmul(Var a, Var b, Op op_a, Op op_b) {
 }
 
 Var linear(Var x, Var weight, Var bias) {
-  const Tensor& w = weight.value();  // [out, in]
-  ENSURE(w.rank() == 2 && x.shape().rank() >= 1 && x.size(-1) == w.size(1),
-         "linear: expected x [..., in], weight [out, in], got ", x.value(), ", ", w);
-  require_same_kind("linear", {&x.value(), &w});
-  const Shape shape = x.shape().with(-1, w.size(0));  // [..., out]
-  const Tensor xm = as_matrix(x.value());             // [rows, in]
-  Tensor y;                                           // [rows, out]
-  if (bias.defined()) {
-    ENSURE(bias.shape() == Shape({w.size(0)}), "linear: expected bias [", w.size(0), "], got ",
-           bias.value());
-    require_same_kind("linear", {&w, &bias.value()});
-    y = tensor::expand(bias.value(), {xm.size(0), w.size(0)});
-    tensor::gemm(xm, Op::none, w, Op::transpose, y, 1, 1);  // onto the bias: one pass less
-  } else {
-    y = tensor::matmul(xm, w, Op::none, Op::transpose);
-  }
-  return record("linear", {x, weight, bias}, y.reshape(shape), [xm, w](const Tensor& dy, Grads& g) {
-    const Tensor d = as_matrix(dy);  // [rows, out]
-    if (g.needs(0)) {
-      const Tensor dx = tensor::matmul(d, w);  // dx = dy W
-      g.add(0, dx.reshape(dy.shape().with(-1, w.size(1))));
-    }
-    if (g.needs(1)) g.add(1, tensor::matmul(d, xm, Op::transpose, Op::none));  // dW = dyᵀ x
-    if (g.needs(2)) g.add(2, tensor::sum(d, 0));                               // db
-  });
+  const Tensor y =
+      tensor::linear(x.value(), weight.value(), bias.defined() ? bias.value() : Tensor());
+  return record("linear", {x, weight, bias}, y,
+                [rows = as_matrix(x.value()), w = weight.value()](const Tensor& dy, Grads& g) {
+                  const Tensor d = as_matrix(dy);  // [rows, out]
+                  if (g.needs(0)) {
+                    const Tensor dx = tensor::matmul(d, w);  // dx = dy W
+                    g.add(0, dx.reshape(dy.shape().with(-1, w.size(1))));
+                  }
+                  if (g.needs(1)) {  // dW = dyᵀ x
+                    g.add(1, tensor::matmul(d, rows, Op::transpose, Op::none));
+                  }
+                  if (g.needs(2)) g.add(2, tensor::sum(d, 0));  // db
+                });
 }
 
 }  // namespace skytape

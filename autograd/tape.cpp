@@ -1,12 +1,7 @@
 #include "autograd/tape.hpp"
 
-#include <algorithm>
-#include <memory>
-#include <mutex>
-#include <unordered_set>
 #include <utility>
 
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/gather.hpp"
 
@@ -14,16 +9,22 @@ namespace skytape {
 
 // ---- Var ---------------------------------------------------------------------------------------
 
-const Tensor& Var::value() const {
-  const Tape::Node& node = tape().nodes_[static_cast<std::size_t>(index_)];
-  ENSURE(node.value.defined(), node.name,
-         ": its value was released by Tape::backward; read it before");
-  return node.value;
+Tape& Var::tape() const {
+  ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
+  ENSURE(place_->stay() == stay_,
+         "Var: its Tape is gone; keep the Tape as long as its Vars, or the Tensor of value()");
+  return place_->tape();
 }
 
-bool Var::needs_grad() const {
-  return defined() && tape().nodes_[static_cast<std::size_t>(index_)].needs_grad;
+const Tensor& Var::value() const {
+  Tape& on = tape();
+  const Tensor& value = on.output_of({node_, output_}).value;
+  ENSURE(value.defined(), on.node_of({node_}).name,
+         ": its value was released by Tape::backward; read it before");
+  return value;
 }
+
+bool Var::needs_grad() const { return defined() && tape().node_of({node_}).needs_grad; }
 
 // ---- leaves and nodes --------------------------------------------------------------------------
 
@@ -35,67 +36,80 @@ void require_float(const char* caller, const Tensor& t) {
 
 }  // namespace
 
-Var Tape::append(Node node) {
+Var Tape::var(int node, int output) const {
+  Var v;
+  v.place_ = &place_;
+  v.stay_ = place_.stay();
+  v.node_ = node;
+  v.output_ = output;
+  return v;
+}
+
+Var Tape::leaf(Tensor value, bool needs_grad, Parameter* parameter, bool is_input) {
+  Node node;
+  node.outputs.push_back({std::move(value), {}});
+  node.needs_grad = mode_ == Mode::train && needs_grad;
+  node.parameter = parameter;
+  node.is_input = is_input;
   nodes_.push_back(std::move(node));
-  return Var(this, static_cast<int>(nodes_.size()) - 1, number_);
+  return var(size() - 1, 0);
 }
 
 Var Tape::parameter(Parameter& parameter) {
   ENSURE(parameter.value.defined(), "Tape::parameter: parameter ", parameter.name,
          " has no value yet; ParameterStore::pack comes first");
-  if (check_finite_ && !tensor::all_finite(parameter.value)) {
-    throw NonFiniteError(
-        join("parameter ", parameter.name, ": value ", parameter.value, " is not finite"));
-  }
-  Node leaf;
-  leaf.value = parameter.value;
+  notify(TapeEvent::Kind::parameter, parameter.name.c_str(), size(), 0, parameter.value);
   // A running average has no gradient. It borrows the gradient's buffer for its sums.
-  const bool average = parameter.decay > 0;
-  leaf.needs_grad = mode_ == Mode::train && (parameter.trainable || average);
-  leaf.parameter = &parameter;
-  return append(std::move(leaf));
+  return leaf(parameter.value, parameter.trainable || parameter.decay > 0, &parameter);
 }
 
 Var Tape::input(Tensor value) {
   require_float("Tape::input", value);
-  Node leaf;
-  leaf.value = std::move(value);
-  leaf.needs_grad = mode_ == Mode::train;
-  leaf.is_input = true;
-  return append(std::move(leaf));
+  return leaf(std::move(value), true, nullptr, true);
 }
 
 Var Tape::constant(Tensor value) {
   require_float("Tape::constant", value);
-  Node leaf;
-  leaf.value = std::move(value);
-  return append(std::move(leaf));
+  return leaf(std::move(value), false);
 }
 
-Var Tape::record(const char* name, std::span<const Var> inputs, Tensor value, Backward backward) {
-  require_float(name, value);
+std::vector<Var> Tape::record_several(const char* name, std::span<const Var> inputs,
+                                      std::vector<Tensor> values, BackwardOfSeveral backward) {
+  ENSURE(!values.empty(), name, ": expected at least one output, got none");
+  for (const Tensor& value : values) require_float(name, value);
   Node node;
   node.name = name;
-  node.inputs.reserve(inputs.size());
   for (const Var& input : inputs) {
-    node.inputs.push_back(input.index_);
+    node.inputs.push_back({input.node_, input.output_});
     if (!input.defined()) continue;
     ENSURE(&input.tape() == this, name, ": input ", node.inputs.size() - 1,
            " is on another tape than the first");
     const Tensor& x = input.value();
-    ENSURE(x.dtype() == value.dtype() && x.device() == value.device(), name,
+    ENSURE(x.dtype() == values[0].dtype() && x.device() == values[0].device(), name,
            ": dtype or device of input ", node.inputs.size() - 1, " differs from the result's: ", x,
-           ", ", value);
+           ", ", values[0]);
     node.needs_grad = node.needs_grad || input.needs_grad();
   }
-  if (check_finite_ && !tensor::all_finite(value)) {
-    throw NonFiniteError(
-        join(name, ": output ", value, " is not finite (node ", nodes_.size(), ")"));
-  }
-  if (seconds_ != nullptr) add_time(name, value.device());
-  node.value = std::move(value);
   if (node.needs_grad) node.backward = std::move(backward);
-  return append(std::move(node));
+  std::vector<Var> outputs;
+  for (Tensor& value : values) {
+    const int index = static_cast<int>(outputs.size());
+    notify(TapeEvent::Kind::output, name, size(), index, value);
+    node.outputs.push_back({std::move(value), {}});
+    outputs.push_back(var(size(), index));
+  }
+  nodes_.push_back(std::move(node));
+  return outputs;
+}
+
+Var Tape::record(const char* name, std::span<const Var> inputs, Tensor value, Backward backward) {
+  BackwardOfSeveral of_one;
+  if (backward) {
+    of_one = [backward = std::move(backward)](std::span<Tensor> dy, Grads& g) {
+      backward(dy[0], g);
+    };
+  }
+  return record_several(name, inputs, {std::move(value)}, std::move(of_one))[0];
 }
 
 Var record(const char* name, std::initializer_list<Var> inputs, Tensor value, Backward backward) {
@@ -107,238 +121,137 @@ Var record(const char* name, std::initializer_list<Var> inputs, Tensor value, Ba
   throw Error(join(name, ": every input is undefined"));
 }
 
-std::vector<Var> record_several(const char* name, const std::vector<Var>& inputs,
-                                const std::vector<Tensor>& values, BackwardOfSeveral backward) {
-  const auto left =
-      std::make_shared<std::vector<Tensor>>(values.size());  // gradients of the outputs
-  const Tensor nothing = empty_like(values[0], {0});
-  const Var all = inputs[0].tape().record(
-      name, inputs, nothing,
-      [left, backward = std::move(backward)](const Tensor&, Grads& g) { backward(*left, g); });
-  std::vector<Var> outputs;
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    outputs.push_back(
-        record(name, {all}, values[i], [left, i, nothing](const Tensor& dy, Grads& g) {
-          (*left)[i] = dy;
-          g.add(0, nothing);  // its turn comes
-        }));
-  }
-  return outputs;
-}
-
 // ---- backward ----------------------------------------------------------------------------------
 
 void Tape::backward(Var output, Tensor cotangent) {
-  const Node& last = node_of("Tape::backward", output);
+  const ValueIndex at = index_of("Tape::backward", output);
   ENSURE(mode_ == Mode::train,
          "Tape::backward: this tape is in eval mode and recorded no backward");
   ENSURE(!consumed_, "Tape::backward: runs once per tape, and this one is consumed");
-  ENSURE(last.needs_grad, "Tape::backward: output '", last.name, "' ", last.value,
+  const Tensor result = output_of(at).value;
+  ENSURE(output.needs_grad(), "Tape::backward: output '", node_of(at).name, "' ", result,
          " depends on no parameter or input");
   if (!cotangent.defined()) {
-    ENSURE(last.value.numel() == 1,
-           "Tape::backward: without a cotangent the output must be one element, ", "got ",
-           last.value);
-    cotangent = ones_like(last.value, last.value.shape());
+    ENSURE(result.numel() == 1,
+           "Tape::backward: without a cotangent the output must be one element, got ", result);
+    cotangent = ones_like(result, result.shape());
   }
-  ENSURE(cotangent.shape() == last.value.shape() && cotangent.dtype() == last.value.dtype() &&
-             cotangent.device() == last.value.device(),
-         "Tape::backward: cotangent ", cotangent, " for output ", last.value);
+  ENSURE(cotangent.shape() == result.shape() && cotangent.dtype() == result.dtype() &&
+             cotangent.device() == result.device(),
+         "Tape::backward: cotangent ", cotangent, " for output ", result);
   consumed_ = true;
-  const Tensor result = last.value;
-  accumulate(nodes_[static_cast<std::size_t>(output.index_)], std::move(cotangent));
-  for (int i = static_cast<int>(nodes_.size()) - 1; i >= 0; --i) {
-    Node& node = nodes_[static_cast<std::size_t>(i)];
-    if (!node.inputs.empty()) consume(node, i);  // leaves keep their value and gradient
-  }
-  if (!pending_.empty()) {
-    accumulate_pending();
-    if (seconds_ != nullptr) add_time("gradients", result.device());
-  }
-  nodes_[static_cast<std::size_t>(output.index_)].value = result;
+  accumulate(at, std::move(cotangent));
+  for (int i = size() - 1; i >= 0; --i) consume(i);
+  if (sums_.add_waiting()) notify(TapeEvent::Kind::sums, "gradients", at.node, at.output, result);
+  output_of(at).value = result;
 }
 
-void Tape::consume(Node& node, int index) {
+void Tape::consume(int index) {
+  Node& node = node_of({index});
+  if (node.inputs.empty()) return;  // leaves keep their value and gradient
   consuming_ = index;
-  const Backward backward = std::exchange(node.backward, nullptr);
-  const Tensor dy = std::exchange(node.gradient, Tensor());
-  node.value = Tensor();
-  if (!dy.defined() || !backward) return;
+  const BackwardOfSeveral backward = std::exchange(node.backward, nullptr);
+  std::vector<Tensor> dy;
+  const Tensor* reached = nullptr;
+  for (Output& output : node.outputs) {
+    dy.push_back(std::exchange(output.gradient, Tensor()));
+    output.value = Tensor();
+  }
+  for (const Tensor& gradient : dy) {
+    if (gradient.defined()) reached = &gradient;
+  }
+  if (reached == nullptr || !backward) return;
+  const Tensor one = *reached;  // a backward function may move its dy
   Grads grads(*this, index);
   backward(dy, grads);
-  if (seconds_ != nullptr) add_time(node.name, dy.device());
+  notify(TapeEvent::Kind::backward, node.name, index, 0, one);
 }
 
 bool Grads::needs(int i) const {
-  const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
+  const Tape::Node& node = tape_.node_of({node_});
   ENSURE(i >= 0 && i < static_cast<int>(node.inputs.size()), node.name,
          ": backward asks for input ", i, " of ", node.inputs.size());
-  const int input = node.inputs[static_cast<std::size_t>(i)];
-  return input >= 0 && tape_.nodes_[static_cast<std::size_t>(input)].needs_grad;
+  const ValueIndex input = node.inputs[static_cast<std::size_t>(i)];
+  return input.node >= 0 && tape_.node_of(input).needs_grad;
 }
 
 void Grads::add(int i, Tensor gradient) {
   if (!needs(i) || !gradient.defined()) return;
-  const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
-  const int input_index = node.inputs[static_cast<std::size_t>(i)];
-  Tape::Node& input = tape_.nodes_[static_cast<std::size_t>(input_index)];
-  if (gradient.shape() != input.value.shape() || gradient.dtype() != input.value.dtype() ||
-      gradient.device() != input.value.device()) {
-    throw GradientError(join(node.name, ": gradient of input ", i, " is ", gradient,
-                             ", the input is ", input.value,
-                             "; a program continues after it only with try and catch (const "
-                             "skytape::GradientError&) around Tape::backward"));
+  const Tape::Node& node = tape_.node_of({node_});
+  const ValueIndex input = node.inputs[static_cast<std::size_t>(i)];
+  const Tensor& value = tape_.output_of(input).value;
+  if (gradient.shape() != value.shape() || gradient.dtype() != value.dtype() ||
+      gradient.device() != value.device()) {
+    throw GradientError(
+        join(node.name, ": gradient of input ", i, " is ", gradient, ", the input is ", value));
   }
-  if (tape_.check_finite_ && !tensor::all_finite(gradient)) {
-    throw NonFiniteError(join(node.name, ": gradient ", gradient, " of input ", i,
-                              " is not finite (node ", node_, ")"));
-  }
+  tape_.notify(TapeEvent::Kind::gradient, node.name, node_, i, gradient);
   tape_.accumulate(input, std::move(gradient));
 }
 
 void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
   if (!needs(i)) return;
-  const Tape::Node& node = tape_.nodes_[static_cast<std::size_t>(node_)];
-  const Tape::Node& input =
-      tape_.nodes_[static_cast<std::size_t>(node.inputs[static_cast<std::size_t>(i)])];
-  if (input.parameter == nullptr || tape_.check_finite_) {
-    Tensor gradient = zeros_like(rows, input.value.shape());  // [S, E]
-    tensor::scatter_add_rows(gradient, index, rows);
-    return add(i, std::move(gradient));
+  const Tape::Node& node = tape_.node_of({node_});
+  const ValueIndex input = node.inputs[static_cast<std::size_t>(i)];
+  if (Parameter* const parameter = tape_.node_of(input).parameter) {
+    tape_.notify(TapeEvent::Kind::gradient, node.name, node_, i, rows);
+    return tape_.sums_.add_rows(*parameter, index, rows);
   }
-  tape_.accumulate_pending();  // in the order in which gradients came
-  tensor::scatter_add_rows(input.parameter->grad, index, rows);
-  input.parameter->has_gradient = true;
+  Tensor gradient = zeros_like(rows, tape_.output_of(input).value.shape());  // [S, E]
+  tensor::scatter_add_rows(gradient, index, rows);
+  add(i, std::move(gradient));
 }
-
-// A parameter's gradient waits until a few of them can be added in one launch, which for many small
-// ones is most of the cost. What waits stays in memory, hence a limit.
-constexpr std::int64_t kPendingBytes = 1 << 20;
 
 // The first gradient is kept as it comes, without a copy. It may be shared (a + b hands dy to both
 // inputs, reshape hands on a view), so the second one makes a fresh sum; only that is added to in
 // place.
-void Tape::accumulate(Node& node, Tensor gradient) {
-  if (node.parameter != nullptr) {
-    const auto same = [&](const Pending& waiting) { return waiting.parameter == node.parameter; };
-    if (std::any_of(pending_.begin(), pending_.end(), same)) accumulate_pending();
-    pending_bytes_ += static_cast<std::int64_t>(gradient.bytes());
-    pending_.push_back({node.parameter, std::move(gradient)});
-    node.parameter->has_gradient = true;
-    if (pending_bytes_ > kPendingBytes) accumulate_pending();
-  } else if (!node.gradient.defined()) {
-    node.gradient = std::move(gradient);
-  } else if (!node.gradient_is_ours) {
-    node.gradient = tensor::add(node.gradient, gradient);
-    node.gradient_is_ours = true;
+void Tape::accumulate(ValueIndex at, Tensor gradient) {
+  if (Parameter* const parameter = node_of(at).parameter) {
+    return sums_.add(*parameter, std::move(gradient));
+  }
+  Output& output = output_of(at);
+  if (!output.gradient.defined()) {
+    output.gradient = std::move(gradient);
+  } else if (!output.gradient_is_ours) {
+    output.gradient = tensor::add(output.gradient, gradient);
+    output.gradient_is_ours = true;
   } else {
-    tensor::accumulate(node.gradient, gradient);
+    tensor::accumulate(output.gradient, gradient);
   }
-}
-
-void Tape::accumulate_pending() {
-  std::vector<tensor::Addition> additions;
-  additions.reserve(pending_.size());
-  for (Pending& waiting : pending_) {
-    additions.push_back({waiting.parameter->grad, std::move(waiting.gradient)});
-  }
-  tensor::accumulate_all(additions);
-  pending_.clear();
-  pending_bytes_ = 0;
 }
 
 Tensor Tape::grad(Var v) const {
-  const Node& node = node_of("Tape::grad", v);
+  const ValueIndex at = index_of("Tape::grad", v);
+  const Node& node = nodes_[static_cast<std::size_t>(at.node)];
   ENSURE(node.is_input,
          "Tape::grad: only leaves made by Tape::input keep their gradient, this is '", node.name,
          "'");
-  return node.gradient;
+  return node.outputs[0].gradient;
 }
 
-// ---- messages and timing ------------------------------------------------------------------------
+// ---- for readers -------------------------------------------------------------------------------
 
-const Tape::Node& Tape::node_of(const char* caller, Var v) const {
+ValueIndex Tape::index_of(const char* caller, Var v) const {
   ENSURE(v.defined(), caller, ": the Var is undefined");
   ENSURE(&v.tape() == this, caller, ": the Var is on another tape");
-  return nodes_[static_cast<std::size_t>(v.index_)];
+  return {v.node_, v.output_};
 }
 
 std::string Tape::position() const {
-  if (consuming_ >= 0) {
-    return join("in the backward of '", nodes_[static_cast<std::size_t>(consuming_)].name, "'");
-  }
+  if (consuming_ >= 0) return join("in the backward of '", node(consuming_).name, "'");
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     if (!node->inputs.empty()) return join("after op '", node->name, "'");
   }
   return "before the first op";
 }
 
-void Tape::time_ops(OpSeconds& seconds) {
-  seconds_ = &seconds;
-  timed_ = std::chrono::steady_clock::now();
-}
-
-void Tape::add_time(const char* name, Device device) {
-  synchronize(device);
-  GpuCount::end_part(name);
-  const auto now = std::chrono::steady_clock::now();
-  (*seconds_)[name] += std::chrono::duration<double>(now - timed_).count();
-  timed_ = now;
-}
-
-std::vector<std::string> Tape::names() const {
-  std::vector<std::string> names;
-  names.reserve(nodes_.size());
-  for (const Node& node : nodes_) names.emplace_back(node.name);
-  return names;
-}
-
 NodeView Tape::node(int index) const {
   ENSURE(index >= 0 && index < size(), "Tape::node: expected an index below ", size(), ", got ",
          index);
   const Node& node = nodes_[static_cast<std::size_t>(index)];
-  return {node.name, node.inputs, node.value, node.parameter, node.needs_grad, node.is_input};
-}
-
-// ---- living tapes ------------------------------------------------------------------------------
-
-namespace {
-
-// The numbers of the tapes that live. A Var looks for its tape's before it follows its pointer; a
-// count of references would change with every copy of a Var.
-struct LivingTapes {
-  std::mutex mutex;
-  std::unordered_set<std::uint32_t> numbers;
-  std::uint32_t last = 0;
-};
-
-LivingTapes& living_tapes() {
-  static LivingTapes tapes;
-  return tapes;
-}
-
-}  // namespace
-
-Tape::Tape(Mode mode) : mode_(mode) {
-  LivingTapes& living = living_tapes();
-  const std::lock_guard lock(living.mutex);
-  do number_ = ++living.last;
-  while (!living.numbers.insert(number_).second);
-}
-
-Tape::~Tape() {
-  LivingTapes& living = living_tapes();
-  const std::lock_guard lock(living.mutex);
-  living.numbers.erase(number_);
-}
-
-Tape& Var::tape() const {
-  ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
-  LivingTapes& living = living_tapes();
-  const std::lock_guard lock(living.mutex);
-  ENSURE(living.numbers.contains(tape_number_),
-         "Var: its Tape is gone; keep the Tape as long as its Vars, or the Tensor of value()");
-  return *tape_;
+  std::vector<const Tensor*> values;
+  for (const Output& output : node.outputs) values.push_back(&output.value);
+  return {node.name, node.inputs, values, node.parameter, node.needs_grad, node.is_input};
 }
 
 }  // namespace skytape

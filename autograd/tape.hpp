@@ -1,17 +1,18 @@
 // The tape: nodes in creation order, which is a topological order; backward walks it from the back.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <initializer_list>
-#include <map>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "autograd/gradient_sums.hpp"
 #include "autograd/parameter.hpp"
+#include "autograd/tape_event.hpp"
+#include "autograd/tape_place.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
 
@@ -20,8 +21,7 @@ namespace skytape {
 class Tape;
 
 /// A backward function gave a gradient that does not have its input's shape, dtype and device.
-/// Tape::backward and gradcheck throw it; the tape is used up then, its parameters are not: a
-/// program that catches it may correct the function and record anew.
+/// Tape::backward and gradcheck throw it; the tape is used up then, its parameters are not.
 struct GradientError : Error {
   using Error::Error;
 };
@@ -37,16 +37,14 @@ class Var {
   [[nodiscard]] const Shape& shape() const { return value().shape(); }
   [[nodiscard]] std::int64_t size(int axis) const { return value().size(axis); }
   [[nodiscard]] bool needs_grad() const;
-  [[nodiscard]] bool defined() const { return tape_ != nullptr; }
+  [[nodiscard]] bool defined() const { return place_ != nullptr; }
   [[nodiscard]] Tape& tape() const;
 
  private:
   friend class Tape;
-  Var(Tape* tape, int index, std::uint32_t tape_number)
-      : tape_(tape), index_(index), tape_number_(tape_number) {}
-  Tape* tape_ = nullptr;
-  int index_ = -1;
-  std::uint32_t tape_number_ = 0;  // a new tape may have the address of a dead one
+  const TapePlace* place_ = nullptr;
+  std::uint32_t stay_ = 0;  // the number of its tape's stay there
+  int node_ = -1, output_ = 0;
 };
 
 /// Collects the gradients of a backward function, one per input. Each is a fresh or a shared
@@ -71,21 +69,25 @@ class Grads {
   int node_;
 };
 
-/// Seconds by the op's name, forward and backward together.
-using OpSeconds = std::map<std::string, double>;
-
 /// Turns dLoss/dvalue of a node into gradients of its inputs. It lives in the node until backward
 /// has passed: what it captures by value stays alive, but what it reaches through a pointer, a
 /// reference or `this` must outlive Tape::backward. A model, its layers, their attention::Method
 /// objects and the ParameterStore are therefore made before the tape and outlive it.
 using Backward = std::function<void(const Tensor& dy, Grads& g)>;
+/// The same for a node of several outputs; dy is undefined where nothing reads the output.
+using BackwardOfSeveral = std::function<void(std::span<Tensor> dy, Grads& g)>;
+
+/// Names a value on the tape: an output of a node; node -1: absent.
+struct ValueIndex {
+  int node = -1, output = 0;
+};
 
 /// A node as a reader sees it, for printing (tape_print.hpp).
 struct NodeView {
-  const char* name;             // of the op; "leaf"
-  std::span<const int> inputs;  // indices of earlier nodes; -1: absent
-  const Tensor& value;          // undefined once backward has passed
-  const Parameter* parameter;   // of a leaf made by Tape::parameter; nullptr otherwise
+  const char* name;                    // of the op; "leaf"
+  std::span<const ValueIndex> inputs;  // of earlier nodes
+  std::vector<const Tensor*> values;   // undefined once backward has passed
+  const Parameter* parameter;          // of a leaf made by Tape::parameter; nullptr otherwise
   bool needs_grad;
   bool is_input;  // a leaf made by Tape::input
 };
@@ -93,8 +95,8 @@ struct NodeView {
 class Tape {
  public:
   enum class Mode { train, eval };  // eval records no backward
-  explicit Tape(Mode mode = Mode::train);
-  ~Tape();
+  explicit Tape(Mode mode = Mode::train) : mode_(mode), place_(TapePlace::take(this)) {}
+  ~Tape() { place_.leave(); }
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -114,6 +116,10 @@ class Tape {
   /// gradient.
   [[nodiscard]] Var record(const char* name, std::span<const Var> inputs, Tensor value,
                            Backward backward);
+  /// The same for an op of several outputs.
+  [[nodiscard]] std::vector<Var> record_several(const char* name, std::span<const Var> inputs,
+                                                std::vector<Tensor> values,
+                                                BackwardOfSeveral backward);
 
   /// Starts from the cotangent dLoss/dvalue of `output` (one if absent; output is then a single
   /// element) and walks back. Runs once per tape: nodes release what they saved, and their values,
@@ -123,19 +129,12 @@ class Tape {
   /// dLoss/dv of an `input` leaf after backward; undefined when nothing reached it.
   [[nodiscard]] Tensor grad(Var v) const;
 
-  /// Names the first op whose output (forward) or gradient (backward) is not finite, by throwing
-  /// NonFiniteError. Reads back from the device after each op: for finding faults, not for speed.
-  void check_finite(bool on) { check_finite_ = on; }
-
-  /// Adds the time of each op to `seconds` from now on. Time between two ops is added to
-  /// the later one. Waits for the device after each op.
-  void time_ops(OpSeconds& seconds);
+  /// Calls the observer at each event from now on, after the observers that are there.
+  void observe(TapeObserver observer) { observers_.push_back(std::move(observer)); }
 
   /// Returns the tape's position, for messages: "after op 'linear'" or "in the backward of
   /// 'linear'".
   [[nodiscard]] std::string position() const;
-  /// Name of every node in order, leaves as "leaf".
-  [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] int size() const { return static_cast<int>(nodes_.size()); }  ///< nodes
   /// Stays valid while the tape grows.
   [[nodiscard]] NodeView node(int index) const;
@@ -143,52 +142,44 @@ class Tape {
  private:
   friend class Var;
   friend class Grads;
+  struct Output {
+    Tensor value;
+    Tensor gradient;                // dLoss/dvalue as far as the walk has come
+    bool gradient_is_ours = false;  // a sum the tape made: nobody else reads it, add in place
+  };
   struct Node {
     const char* name = "leaf";
-    std::vector<int> inputs;  // indices of earlier nodes; -1: absent
-    Tensor value;
-    Tensor gradient;  // dLoss/dvalue as far as the walk has come
-    Backward backward;
+    std::vector<ValueIndex> inputs;  // of earlier nodes
+    std::vector<Output> outputs;
+    BackwardOfSeveral backward;
     Parameter* parameter = nullptr;  // of a leaf; receives the gradient where one is needed
     bool needs_grad = false;
     bool is_input = false;
-    bool gradient_is_ours = false;  // a sum the tape made: nobody else reads it, add in place
   };
-  Var append(Node node);
-  [[nodiscard]] const Node& node_of(const char* caller, Var v) const;
-  void accumulate(Node& node, Tensor gradient);
-  void accumulate_pending();
-  void consume(Node& node, int index);
-  void add_time(const char* name, Device device);
+  Var leaf(Tensor value, bool needs_grad, Parameter* parameter = nullptr, bool is_input = false);
+  [[nodiscard]] Var var(int node, int output) const;
+  [[nodiscard]] Node& node_of(ValueIndex at) { return nodes_[static_cast<std::size_t>(at.node)]; }
+  [[nodiscard]] Output& output_of(ValueIndex at) {
+    return node_of(at).outputs[static_cast<std::size_t>(at.output)];
+  }
+  [[nodiscard]] ValueIndex index_of(const char* caller, Var v) const;
+  void accumulate(ValueIndex at, Tensor gradient);
+  void consume(int index);
+  void notify(TapeEvent::Kind kind, const char* op, int node, int index, const Tensor& tensor) {
+    for (const TapeObserver& observer : observers_) observer({kind, op, node, index, tensor});
+  }
 
   std::deque<Node> nodes_;  // a deque: references to values survive appending
   Mode mode_;
-  std::uint32_t number_;  // no other living tape has it
-  bool check_finite_ = false;
+  TapePlace& place_;
+  GradientSums sums_;  // of parameters
+  std::vector<TapeObserver> observers_;
   bool consumed_ = false;
-  struct Pending {
-    Parameter* parameter;
-    Tensor gradient;  // to be added to the parameter's
-  };
-  std::vector<Pending> pending_;  // each parameter once; added up to 1 MiB at a time
-  std::int64_t pending_bytes_ = 0;
-  int consuming_ = -1;                           // node whose backward was called last
-  OpSeconds* seconds_ = nullptr;                 // where times are added; nullptr: none are taken
-  std::chrono::steady_clock::time_point timed_;  // up to here
+  int consuming_ = -1;  // node whose backward was called last
 };
 
 /// Records on the tape of the first defined input (see Tape::record).
 [[nodiscard]] Var record(const char* name, std::initializer_list<Var> inputs, Tensor value,
                          Backward backward);
-
-/// Turns the gradients of several outputs, undefined where nothing reads one, into the inputs'.
-using BackwardOfSeveral = std::function<void(std::vector<Tensor>& dy, Grads& g)>;
-
-/// An op of several outputs, on the tape of the first input. A node has one output, so the
-/// outputs are nodes whose only input is an empty node, [0]. Their backward stores their gradients; the
-/// empty node stands before them on the tape, so that its backward runs last and has all gradients.
-[[nodiscard]] std::vector<Var> record_several(const char* name, const std::vector<Var>& inputs,
-                                              const std::vector<Tensor>& values,
-                                              BackwardOfSeveral backward);
 
 }  // namespace skytape

@@ -14,20 +14,33 @@ std::string kind(const NodeView& node) {
   return node.is_input ? "input" : "constant";
 }
 
+/// The shapes of its outputs.
 std::string shape_of(const NodeView& node) {
-  return node.value.defined() ? join(node.value.shape()) : "released";
+  std::string text;
+  for (const Tensor* const value : node.values) {
+    if (!text.empty()) text += ' ';
+    text += value->defined() ? join(value->shape()) : "released";
+  }
+  return text;
 }
 
 std::string inputs_of(const NodeView& node) {
   std::string text;
-  for (const int input : node.inputs) {
+  for (const auto [input, output] : node.inputs) {
     if (!text.empty()) text += ' ';
     text += input >= 0 ? std::to_string(input) : "-";
+    if (output > 0) text += '.' + std::to_string(output);
   }
   return text;
 }
 
 }  // namespace
+
+std::vector<std::string> names(const Tape& tape) {
+  std::vector<std::string> all;
+  for (int i = 0; i < tape.size(); ++i) all.emplace_back(tape.node(i).name);
+  return all;
+}
 
 // ---- text --------------------------------------------------------------------------------------
 
@@ -111,7 +124,7 @@ DotWriter::DotWriter(const Tape& tape, const DotOptions& options) : tape_(tape),
     Place place;
     place.layer = find_layer(node);
     place.source = i;
-    for (const int input : node.inputs) {
+    for (const auto [input, output] : node.inputs) {
       if (input < 0) continue;
       const int source = places_[input].source;
       if (std::ranges::find(place.inputs, source) == place.inputs.end()) {
@@ -135,7 +148,7 @@ DotWriter::DotWriter(const Tape& tape, const DotOptions& options) : tape_(tape),
 std::string DotWriter::find_layer(const NodeView& node) const {
   if (node.parameter != nullptr) return layer_of(node.parameter->name);
   int latest = -1;
-  for (const int input : node.inputs) {
+  for (const auto [input, output] : node.inputs) {
     if (input < 0 || places_[input].layer.empty()) continue;
     if (tape_.node(input).parameter != nullptr) return places_[input].layer;
     latest = std::max(latest, input);
@@ -144,7 +157,7 @@ std::string DotWriter::find_layer(const NodeView& node) const {
 }
 
 bool DotWriter::is_left_out(const NodeView& node) const {
-  return options_.merge && node.inputs.size() == 1 && node.inputs.front() >= 0 &&
+  return options_.merge && node.inputs.size() == 1 && node.inputs.front().node >= 0 &&
          std::ranges::find(kMovers, std::string_view(node.name)) != kMovers.end();
 }
 

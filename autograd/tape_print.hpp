@@ -2,15 +2,19 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "autograd/tape.hpp"
 
 namespace skytape {
 
-/// One line a node: its index, op, inputs ("-": absent), shape, whether it needs a gradient, and
+/// One line a node: its index, op, inputs ("-": absent, "7.1": the second output of node 7), shape, whether it needs a gradient, and
 /// the parameter's name. Leaves are called parameter, input and constant. A value that backward
 /// has released has the shape "released".
 [[nodiscard]] std::string to_text(const Tape& tape);
+
+/// The name of every node in order, leaves as "leaf".
+[[nodiscard]] std::vector<std::string> names(const Tape& tape);
 
 struct DotOptions {
   std::string title;  // below the graph; empty: none

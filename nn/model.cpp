@@ -135,13 +135,6 @@ attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor&
   return attention::apply_with_state(*method_, {q, k, v, input, state}, mask, call);
 }
 
-Var MultiHeadAttention::operator()(Var x, Var& state, const Tensor& mask,
-                                   const attention::Call& call) const {
-  const auto [out, left] = attend(x, state, mask, call);  // [B, H, N, D]
-  state = left;
-  return output_(reshape(swap_middle(out), {x.size(0), x.size(1), heads_ * head_width_}));
-}
-
 Var MultiHeadAttention::add_to(Var residual, Var x, Var& state, const Tensor& mask,
                                const attention::Call& call, const Dropout& dropout) const {
   const auto [out, left] = attend(x, state, mask, call);  // [B, H, N, D]
@@ -180,19 +173,13 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
       post_ ? NormBeside{x, {x, x}} : norm1_.beside(x, readers);  // [B, N, E]
   if (taps_ == nullptr) {
     x = attention_.add_to(residual, h[0], state, mask, call, of_attention);
-  } else if (x.value().device() ==
-             Device::cuda) {  // drop(a + b) = drop(a) + drop(b), in fewer kernels
+  } else {  // drop(a + b) = drop(a) + drop(b): both have the same random numbers
     const Var near =
         add_convolution(residual, h[1], x.tape().parameter(*taps_), mask, window_, of_attention);
     x = attention_.add_to(near, h[0], state, mask, call, of_attention);
-  } else {
-    const Var mixed = attention_(h[0], state, mask, call);  // [B, N, E]
-    const Var near =
-        depthwise_convolution(mask_rows(h[1], mask), x.tape().parameter(*taps_), window_);
-    x = add_dropout(residual, mixed + near, of_attention);
   }
   const Dropout in_mlp = dropout_at(Place::mlp_hidden), out_of_mlp = dropout_at(Place::mlp_output);
-  if (!post_) return mlp_block(x, norm2_, mlp_in_, mlp_out_, in_mlp, out_of_mlp);
+  if (!post_) return mlp(x, norm2_, mlp_in_, mlp_out_, in_mlp, out_of_mlp);
   x = norm1_(x);
   const Var hidden = bias_gelu_dropout(mlp_in_.without_bias(x), x.tape().parameter(*mlp_in_.bias),
                                        in_mlp);  // [B, N, F]
@@ -284,7 +271,7 @@ Var Model::pooled(Tape& tape, const ModelInput& input, int sequence,
   const auto weights = pool_->weights();
   const bool plain = config_.norm == Norm::pre && norm_->factor == 1;
   const Var x = through_layers(tape, input, sequence, step);  // [B, N, E]
-  if (plain && weights && tensor::norm_pool_is_fused(x.value())) {
+  if (plain && weights && x.value().numel() > 0) {
     return norm_pool(x, tape.parameter(*norm_->weight), tape.parameter(*norm_->bias), mask,
                      *weights);
   }

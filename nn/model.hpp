@@ -64,11 +64,8 @@ class MultiHeadAttention {
  public:
   MultiHeadAttention(ParameterStore& store, const std::string& name, const ModelConfig& config,
                      int layer);
-  /// x: [B, N, E], mask: [B, N] -> [B, N, E]. `state` is what the layer before left, if anything;
-  /// it becomes what this one leaves.
-  [[nodiscard]] Var operator()(Var x, Var& state, const Tensor& mask,
-                               const attention::Call& call) const;
-  /// The same, through dropout, added to `residual` [B, N, E]: fewer kernels on CUDA.
+  /// residual + drop(attention of x): residual, x [B, N, E], mask [B, N] -> [B, N, E]. `state` is
+  /// what the layer before left, if anything; it becomes what this one leaves.
   [[nodiscard]] Var add_to(Var residual, Var x, Var& state, const Tensor& mask,
                            const attention::Call& call, const Dropout& dropout) const;
   [[nodiscard]] const attention::Method& method() const { return *method_; }

@@ -49,9 +49,7 @@ Var Embedding::dropped(Tape& tape, const Tensor& ids, const Tensor& mask,
                        const Dropout& dropout) const {
   const bool more = types != nullptr || patches != nullptr || ngrams != nullptr ||
                     (positions != nullptr && from_end != nullptr);
-  if (ids.device() != Device::cuda || more) {
-    return skytape::dropout((*this)(tape, ids, mask), dropout);
-  }
+  if (more) return skytape::dropout((*this)(tape, ids, mask), dropout);
   require_places(ids.size(1));
   Parameter* const second = positions != nullptr ? positions : from_end;
   return look_up(tape.parameter(*tokens), second == nullptr ? Var() : tape.parameter(*second),

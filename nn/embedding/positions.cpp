@@ -82,23 +82,18 @@ Var rotary(Var x, const Tensor& angles) {
 }
 
 std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles) {
-  if (q.value().device() == Device::cuda) return fused_rotary_pair(q, k, angles);
-  return {rotary(q, angles), rotary(k, angles)};
-}
-
-std::array<Var, 2> fused_rotary_pair(Var q, Var k, const Tensor& angles) {
   require_turnable("rotary_pair", q.value(), angles);
   require_same_kind("rotary_pair", {&q.value(), &k.value()});
   ENSURE(q.shape() == k.shape(), "rotary_pair: shapes differ: q ", q.value(), ", k ", k.value());
-  const std::vector<Var> outputs =
-      record_several("rotary_pair", {q, k}, turn({q.value(), k.value()}, angles, Turn::forward),
-                     [angles](const std::vector<Tensor>& d, Grads& g) {
-                       if (!d[0].defined()) return g.add(1, turn({d[1]}, angles, Turn::back)[0]);
-                       if (!d[1].defined()) return g.add(0, turn({d[0]}, angles, Turn::back)[0]);
-                       const std::vector<Tensor> back = turn(d, angles, Turn::back);
-                       g.add(0, back[0]);
-                       g.add(1, back[1]);
-                     });
+  const std::vector<Var> outputs = q.tape().record_several(
+      "rotary_pair", std::array{q, k}, turn({q.value(), k.value()}, angles, Turn::forward),
+      [angles](std::span<Tensor> d, Grads& g) {
+        if (!d[0].defined()) return g.add(1, turn({d[1]}, angles, Turn::back)[0]);
+        if (!d[1].defined()) return g.add(0, turn({d[0]}, angles, Turn::back)[0]);
+        const std::vector<Tensor> back = turn({d[0], d[1]}, angles, Turn::back);
+        g.add(0, back[0]);
+        g.add(1, back[1]);
+      });
   return {outputs[0], outputs[1]};
 }
 

@@ -28,9 +28,8 @@ inline constexpr double kEmbeddingDeviation = 0.02;
 /// of a turned query and a turned key then depend on their distance alone. x: [B, H, N, D], angles:
 /// [at least N, D] of rotary_angles.
 [[nodiscard]] Var rotary(Var x, const Tensor& angles);
-/// Queries and keys of one shape: one kernel each way on CUDA. And the op itself, on either device.
+/// Turns queries and keys of one shape in one op.
 [[nodiscard]] std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles);
-[[nodiscard]] std::array<Var, 2> fused_rotary_pair(Var q, Var k, const Tensor& angles);
 
 /// Returns how many places before its sequence's last token each position stands; 0 there and
 /// behind it.

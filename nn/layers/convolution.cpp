@@ -59,11 +59,10 @@ Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask, const W
   const tensor::RowDropout drop = tensor::row_dropout("add_convolution", xv, xv.size(2), dropout);
   Tensor y = empty_like(xv);  // [B, N, E]
   on_device(y.device(), [&](auto tag) { add_convolution_on(tag, plan, r, xv, mask, wv, drop, y); });
-  const bool drops = drop.threshold > 0;
   return record("add_convolution", {residual, x, weight}, y,
-                [plan, xv, wv, mask, dropout, drops](const Tensor& dy, Grads& g) {
+                [plan, xv, wv, mask, dropout](const Tensor& dy, Grads& g) {
                   g.add(0, dy);
-                  const Tensor dc = drops ? tensor::dropout(dy, dropout) : dy;  // [B, N, E]
+                  const Tensor dc = tensor::dropout(dy, dropout);  // [B, N, E]
                   Tensor dx = empty_like(xv);
                   on_device(dx.device(),
                             [&](auto tag) { masked_adjoint_on(tag, plan, dc, mask, wv, dx); });

@@ -26,8 +26,8 @@ struct Window {
 /// use one parallel to attention.
 [[nodiscard]] Var depthwise_convolution(Var x, Var weight, const Window& window);
 
-/// residual + drop(depthwise_convolution of x with padded rows zeroed): one kernel forward on CUDA.
-/// residual: [B, N, E], mask: [B, N].
+/// residual + drop(depthwise_convolution of x with padded rows zeroed). residual: [B, N, E],
+/// mask: [B, N].
 [[nodiscard]] Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask,
                                   const Window& window, const Dropout& dropout);
 

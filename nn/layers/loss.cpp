@@ -17,8 +17,8 @@ Var classification_loss(Var logits, const Tensor& labels, double smoothing) {
   return affine(of_label, 1 - smoothing) + affine(of_every, smoothing);
 }
 
-Scored classifier_loss_op(const ClassifierVars& v, const Tensor& labels, double smoothing,
-                          double examples, const Tensor& class_weights) {
+Scored classifier_loss(const ClassifierVars& v, const Tensor& labels, double smoothing,
+                       double examples, const Tensor& class_weights) {
   const tensor::ClassifierWeights w{v.in_weight.value(), v.in_bias.value(), v.out_weight.value(),
                                     v.out_bias.value()};
   const Tensor x = v.x.value();
@@ -39,17 +39,9 @@ Scored classifier_loss_op(const ClassifierVars& v, const Tensor& labels, double 
 Scored classifier_loss(Var features, const Linear& in, const Linear& out, const Tensor& labels,
                        double smoothing, double examples, const Tensor& class_weights) {
   Tape& tape = features.tape();
-  if (class_weights.defined() ||
-      tensor::classifier_is_fused(features.value(), {in.weight->value, in.bias->value,
-                                                     out.weight->value, out.bias->value})) {
-    return classifier_loss_op({features, tape.parameter(*in.weight), tape.parameter(*in.bias),
-                               tape.parameter(*out.weight), tape.parameter(*out.bias)},
-                              labels, smoothing, examples, class_weights);
-  }
-  const Var logits = out(relu(in(features)));                      // [B, C]
-  const Tensor correct = tensor::correct(logits.value(), labels);  // [B]
-  return {classification_loss(logits, labels, smoothing),
-          tensor::affine(tensor::sum_all(correct), 1.0 / examples)};
+  return classifier_loss({features, tape.parameter(*in.weight), tape.parameter(*in.bias),
+                          tape.parameter(*out.weight), tape.parameter(*out.bias)},
+                         labels, smoothing, examples, class_weights);
 }
 
 }  // namespace skytape::nn

@@ -15,19 +15,18 @@ struct Scored {
   Tensor correct;  // scalar
 };
 
-/// The mean of that loss where two linear layers with a ReLU between make logits of features
-/// [B, K], and the number of correct answers over `examples`. Few kernels on CUDA. `class_weights`
-/// [C]: what an example's loss is worth, by its class; undefined: 1.
-[[nodiscard]] Scored classifier_loss(Var features, const Linear& in, const Linear& out,
-                                     const Tensor& labels, double smoothing, double examples,
-                                     const Tensor& class_weights = {});
-
 struct ClassifierVars {
   Var x, in_weight, in_bias, out_weight, out_bias;
 };
-/// The same as one op, on either device.
-[[nodiscard]] Scored classifier_loss_op(const ClassifierVars& v, const Tensor& labels,
-                                        double smoothing, double examples,
-                                        const Tensor& class_weights = {});
+/// The mean of that loss where two linear layers with a ReLU between make logits of features
+/// [B, K], and the number of correct answers over `examples`. `class_weights` [C]: what an
+/// example's loss is worth, by its class; undefined: 1.
+[[nodiscard]] Scored classifier_loss(const ClassifierVars& v, const Tensor& labels,
+                                     double smoothing, double examples,
+                                     const Tensor& class_weights = {});
+/// The same by layers.
+[[nodiscard]] Scored classifier_loss(Var features, const Linear& in, const Linear& out,
+                                     const Tensor& labels, double smoothing, double examples,
+                                     const Tensor& class_weights = {});
 
 }  // namespace skytape::nn

@@ -16,11 +16,6 @@ struct ClassifierWeights {
   Tensor out_weight, out_bias;  // [C, F], [C]
 };
 
-/// Returns whether forward is two kernels and backward one: on CUDA, where a few thousand weights
-/// make each product too small for a library. Elsewhere they are as many operations as the
-/// definition has.
-[[nodiscard]] bool classifier_is_fused(const Tensor& x, const ClassifierWeights& w);
-
 struct Classified {
   Tensor loss;     // [], the mean
   Tensor correct;  // [], the number of examples whose label has the largest z, over `examples`
@@ -28,9 +23,9 @@ struct Classified {
   Tensor dlogits;  // [B, C], dloss/dz
 };
 /// Classifies x [B, K] with labels i32[B], B > 0. A label out of range is an error on a CPU, NaN on
-/// CUDA.
-/// Products are fp32 where fused, whatever the device's precision. `class_weights`: [C]; undefined:
-/// all 1.
+/// CUDA. `class_weights`: [C]; undefined: all 1. On CUDA forward is two kernels and backward one,
+/// with products in fp32, where a few thousand weights make each product too small for a library;
+/// elsewhere they are as many operations as the definition has.
 [[nodiscard]] Classified classify(const Tensor& x, const ClassifierWeights& w, const Tensor& labels,
                                   double smoothing, double examples,
                                   const Tensor& class_weights = {});

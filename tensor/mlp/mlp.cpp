@@ -10,7 +10,6 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/mlp/mlp_plan.hpp"
-#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -29,53 +28,43 @@ void require_operands(const char* op, const Tensor& x, const MlpWeights& w) {
          w.out_weight, ", ", w.in_bias);
 }
 
-// ---- by its definition, on any device
-// ------------------------------------------------------------
+// ---- by its definition, on any device -----------------------------------------------------------
 
-/// A product's last step: rows of x times the transposed weight, in the shape of x.
-Tensor linear(const Tensor& x, const Tensor& weight) {
-  const Tensor rows = x.reshape({x.rows(), x.cols()});
-  return matmul(rows, weight, Op::none, Op::transpose)
-      .reshape({x.size(0), x.size(1), weight.size(0)});
-}
+/// factor x, or x itself where that is the same.
+Tensor scaled(const Tensor& x, double factor) { return factor == 1 ? x : affine(x, factor); }
 
-/// The values between x and y.
-struct Inside {
-  LayerNormForward norm;  // of norm_factor x; y is h
-  Tensor z, u;            // [B, N, F], z without its bias
-};
-
-Inside inside(const Tensor& x, const MlpWeights& w, const Dropout& hidden) {
-  Inside in{layer_norm(affine(x, w.norm_factor), w.norm_weight, w.norm_bias), {}, {}};
-  in.z = linear(in.norm.y, w.in_weight);
-  in.u = bias_gelu_dropout(in.z, w.in_bias, hidden);
-  return in;
+MlpForward by_definition(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
+                         const Dropout& output) {
+  MlpSaved saved;
+  saved.norm = layer_norm(scaled(x, w.norm_factor), w.norm_weight, w.norm_bias);
+  saved.z = linear(saved.norm.y, w.in_weight);
+  saved.u = bias_gelu_dropout(saved.z, w.in_bias, hidden);
+  return {add_dropout(x, linear(saved.u, w.out_weight, w.out_bias), output), saved};
 }
 
 // do = drop2(dy)      dW2 = doᵀ u    db2 = sum of do's rows
 // dz = (do W2) drop1 gelu'(z)        dW1 = dzᵀ h    db1 = sum of dz's rows
 // dx = dy + norm's backward of dz W1
 MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
-                                    const Dropout& output, const Tensor& dy) {
-  const Inside in = inside(x, w, hidden);
+                                    const Dropout& output, const MlpSaved& saved,
+                                    const Tensor& dy) {
   const std::int64_t rows = x.rows(), e = x.cols(), f = w.in_bias.numel();
-  const Tensor dout = dropout(dy, output).reshape({rows, e});          // [B N, E]
-  const Tensor du = matmul(dout, w.out_weight).reshape(in.z.shape());  // [B, N, F]
-  const Tensor dz = bias_gelu_dropout_backward(in.z, w.in_bias, hidden, du).reshape({rows, f});
+  const Tensor dout = dropout(dy, output).reshape({rows, e});             // [B N, E]
+  const Tensor du = matmul(dout, w.out_weight).reshape(saved.z.shape());  // [B, N, F]
+  const Tensor dz = bias_gelu_dropout_backward(saved.z, w.in_bias, hidden, du).reshape({rows, f});
   const Tensor dh = matmul(dz, w.in_weight).reshape(x.shape());  // [B, N, E]
-  const LayerNormBackward norm = layer_norm_backward(affine(x, w.norm_factor), w.norm_weight,
-                                                     in.norm.mean, in.norm.inv_std, dh);
-  return {add(dy, affine(norm.dx, w.norm_factor)),
+  const LayerNormBackward norm = layer_norm_backward(scaled(x, w.norm_factor), w.norm_weight,
+                                                     saved.norm.mean, saved.norm.inv_std, dh);
+  return {add(dy, scaled(norm.dx, w.norm_factor)),
           norm.dweight,
           norm.dbias,
-          matmul(dz, in.norm.y.reshape({rows, e}), Op::transpose, Op::none),
+          matmul(dz, saved.norm.y.reshape({rows, e}), Op::transpose, Op::none),
           sum(dz, 0),
-          matmul(dout, in.u.reshape({rows, f}), Op::transpose, Op::none),
+          matmul(dout, saved.u.reshape({rows, f}), Op::transpose, Op::none),
           sum(dout, 0)};
 }
 
-// ---- as one kernel
-// -------------------------------------------------------------------------------
+// ---- as one kernel ------------------------------------------------------------------------------
 
 MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
                 const Dropout& output) {
@@ -91,12 +80,12 @@ MlpPlan plan_of(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
 }
 
 MlpGradients fused_backward(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
-                            const Dropout& output, const Tensor& facts, const Tensor& dy) {
+                            const Dropout& output, const Tensor& metadata, const Tensor& dy) {
   const MlpPlan plan = plan_of(x, w, hidden, output);
   const MlpGradientPlaces at(plan.e, plan.f);
   Tensor dx = empty_like(x);  // [B, N, E]
   Tensor all = empty_like(x, {at.size});
-  if constexpr (kHaveCuda) mlp_backward_on(Cuda{}, plan, x, w, facts, dy, dx, all);
+  if constexpr (kHaveCuda) mlp_backward_on(Cuda{}, plan, x, w, metadata, dy, dx, all);
   const auto part = [&all](std::int64_t begin, const Tensor& like) {
     return all.slice(begin, begin + like.numel()).reshape(like.shape());
   };
@@ -109,9 +98,7 @@ MlpGradients fused_backward(const Tensor& x, const MlpWeights& w, const Dropout&
           part(at.out_bias, w.out_bias)};
 }
 
-}  // namespace
-
-bool mlp_is_one_kernel(const Tensor& x, const MlpWeights& w) {
+bool is_one_kernel(const Tensor& x, const MlpWeights& w) {
   if (x.device() != Device::cuda || x.dtype() != DType::f32) return false;
   if (precision(Device::cuda) != Precision::bf16) return false;
   constexpr std::array<std::int64_t, 4> kWidths = {16, 32, 64, 128};
@@ -122,28 +109,26 @@ bool mlp_is_one_kernel(const Tensor& x, const MlpWeights& w) {
   return counted && fits(x.cols(), 64) && fits(w.in_bias.numel(), 128);
 }
 
+}  // namespace
+
 MlpForward mlp(const Tensor& x, const MlpWeights& w, const Dropout& hidden, const Dropout& output) {
   require_operands("mlp", x, w);
-  if (mlp_is_one_kernel(x, w)) {
-    const MlpPlan plan = plan_of(x, w, hidden, output);
-    MlpForward out{empty_like(x),
-                   Tensor::empty({x.size(0), x.size(1), kMlpFacts}, DType::i32, x.device())};
-    if constexpr (kHaveCuda) mlp_on(Cuda{}, plan, x, w, out.y, out.facts);
-    return out;
-  }
-  const Tensor update = linear(inside(x, w, hidden).u, w.out_weight);  // [B, N, E]
-  return {add_dropout(x, add(update, w.out_bias), output), {}};
+  if (!is_one_kernel(x, w)) return by_definition(x, w, hidden, output);
+  const MlpPlan plan = plan_of(x, w, hidden, output);
+  MlpForward out;
+  out.y = empty_like(x);
+  out.saved.metadata = Tensor::empty({x.size(0), x.size(1), kMlpMetadata}, DType::i32, x.device());
+  if constexpr (kHaveCuda) mlp_on(Cuda{}, plan, x, w, out.y, out.saved.metadata);
+  return out;
 }
 
 MlpGradients mlp_backward(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
-                          const Dropout& output, const Tensor& facts, const Tensor& dy) {
+                          const Dropout& output, const MlpSaved& saved, const Tensor& dy) {
   require_operands("mlp_backward", x, w);
   require_same_kind("mlp_backward", {&x, &dy});
   ENSURE(dy.shape() == x.shape(), "mlp_backward: expected dy of the shape of x ", x, ", got ", dy);
-  if (!mlp_is_one_kernel(x, w)) return backward_by_definition(x, w, hidden, output, dy);
-  ENSURE(facts.shape() == Shape({x.size(0), x.size(1), kMlpFacts}) && facts.dtype() == DType::i32,
-         "mlp_backward: expected the metadata that mlp gave for x ", x, ", got ", facts);
-  return fused_backward(x, w, hidden, output, facts, dy);
+  if (saved.metadata.defined()) return fused_backward(x, w, hidden, output, saved.metadata, dy);
+  return backward_by_definition(x, w, hidden, output, saved, dy);
 }
 
 }  // namespace skytape::tensor

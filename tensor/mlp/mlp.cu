@@ -31,23 +31,23 @@ using namespace token_tiles::mlp_tiles;
 
 /// Stores the values that backward needs of a warp's tokens: which numbers dropout keeps, and the
 /// norm's.
-__device__ __forceinline__ void store_facts(const MlpPlan& plan, MlpFacts* facts,
-                                            std::int64_t first, const WarpTokens& at,
-                                            const Keep& hidden, const Keep& output,
-                                            const Norm& norm) {
+__device__ __forceinline__ void store_metadata(const MlpPlan& plan, MlpMetadata* metadata,
+                                               std::int64_t first, const WarpTokens& at,
+                                               const Keep& hidden, const Keep& output,
+                                               const Norm& norm) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const std::int64_t row = first + at.token(half);
     if (row >= plan.rows) continue;
-    facts[row].hidden[at.t] = hidden.bits(half);
-    facts[row].output[at.t] = static_cast<std::uint16_t>(output.bits(half));
-    if (at.t == 0) facts[row].mean = norm.mean[half];
-    if (at.t == 0) facts[row].inv_std = norm.inv_std[half];
+    metadata[row].hidden[at.t] = hidden.bits(half);
+    metadata[row].output[at.t] = static_cast<std::uint16_t>(output.bits(half));
+    if (at.t == 0) metadata[row].mean = norm.mean[half];
+    if (at.t == 0) metadata[row].inv_std = norm.inv_std[half];
   }
 }
 
 __global__ void __launch_bounds__(kThreads, 2)
-    forward_kernel(MlpPlan plan, Arrays in, float* y, MlpFacts* facts, std::int64_t blocks) {
+    forward_kernel(MlpPlan plan, Arrays in, float* y, MlpMetadata* metadata, std::int64_t blocks) {
   auto& w = cuda::shared<Weights>();
   const WarpTokens at;
   prefetch_rows(in.x, plan.rows, plan.e, std::int64_t{blockIdx.x} * kTokens);
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         norm.apply(w, step, at, rows + 2 * step);
         h[step] = Packed(rows + 2 * step).fragment_a();
       }
-      store_facts(plan, facts, first, at, keep_hidden, keep, norm);
+      store_metadata(plan, metadata, first, at, keep_hidden, keep, norm);
     }
     Accumulator out[kE / 8];
 #pragma unroll 1
@@ -141,7 +141,7 @@ struct Work {
   WarpTokens at;
   int tokens;
   const float *x, *dy;  // [tokens, E]
-  const MlpFacts* facts;
+  const MlpMetadata* metadata;
 
   /// Returns whether the warp has some. From the shuffle the compiler knows that its lanes agree.
   __device__ bool has_tokens() const {
@@ -157,7 +157,7 @@ struct Work {
       std::uint32_t& hidden = s.inputs[at.row(half)].kept[at.t];
       hidden = 0;
       if (at.token(half) >= tokens) continue;
-      const MlpFacts& of = facts[at.token(half)];
+      const MlpMetadata& of = metadata[at.token(half)];
       hidden = of.hidden[at.t];
       kept[half] = of.output[at.t];
       norm.mean[half] = of.mean;
@@ -324,8 +324,8 @@ struct Work {
 
 // Two blocks on a multiprocessor; a block has a chunk.
 __global__ void __launch_bounds__(kThreads, 2)
-    backward_kernel(MlpPlan plan, Arrays in, const MlpFacts* facts, const float* all_dy, float* dx,
-                    float* partial, std::int64_t chunk_size) {
+    backward_kernel(MlpPlan plan, Arrays in, const MlpMetadata* metadata, const float* all_dy,
+                    float* dx, float* partial, std::int64_t chunk_size) {
   auto& s = *reinterpret_cast<Shared*>(cuda::dynamic_shared());
   const MlpGradientPlaces to(plan.e, plan.f);
   const WarpTokens at;
@@ -344,7 +344,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                     math::min(kTokens, tokens - first),
                     x + first * plan.e,
                     dy + first * plan.e,
-                    facts + begin + first};
+                    metadata + begin + first};
     const bool has = work.has_tokens();
     work.prepare();
     __syncthreads();
@@ -372,16 +372,16 @@ Arrays arrays(const Tensor& x, const MlpWeights& w) {
 }  // namespace
 
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y,
-            Tensor& facts) {
+            Tensor& metadata) {
   const std::int64_t blocks = ceil_div(plan.rows, kTokens);
   const skytape::Work work{.multiply_adds = 2 * plan.rows * plan.e * plan.f, .product = true};
   cuda::launch({"mlp on tensor cores", grid_of(plan.rows), kThreads, 0, work}, forward_kernel, plan,
                arrays(x, w), y.data<float>(),
-               reinterpret_cast<MlpFacts*>(facts.data<std::int32_t>()), blocks);
+               reinterpret_cast<MlpMetadata*>(metadata.data<std::int32_t>()), blocks);
 }
 
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
-                     const Tensor& facts, const Tensor& dy, Tensor& dx, Tensor& dparams) {
+                     const Tensor& metadata, const Tensor& dy, Tensor& dx, Tensor& dparams) {
   const std::int64_t chunk = chunk_tokens(plan.rows, 256);  // two blocks on a multiprocessor
   const std::int64_t chunks = ceil_div(plan.rows, chunk), size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
@@ -390,7 +390,7 @@ void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeight
   cuda::launch(
       {"mlp backward on tensor cores", static_cast<unsigned>(chunks), kThreads, kBytes, work},
       backward_kernel, plan, arrays(x, w),
-      reinterpret_cast<const MlpFacts*>(facts.data<std::int32_t>()), dy.data<float>(),
+      reinterpret_cast<const MlpMetadata*>(metadata.data<std::int32_t>()), dy.data<float>(),
       dx.data<float>(), partial.data<float>(), chunk);
   columns<1, float>(1, chunks, size, PartialEntry<float>{partial.data<float>(), chunks, size},
                     dparams.data<float>());

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "tensor/core/tensor.hpp"
+#include "tensor/norm/layer_norm.hpp"
 #include "tensor/random/dropout.hpp"
 
 namespace skytape::tensor {
@@ -18,9 +19,17 @@ struct MlpWeights {
   Tensor out_weight, out_bias;  // W2 [E, F], b2 [E]
 };
 
+/// The values that backward reads besides x. One kernel saves `metadata` alone and computes the
+/// rest again, which takes less time than reading it; elsewhere the others are saved.
+struct MlpSaved {
+  Tensor metadata;        // i32 [B, N, 8]: statistics of the norm and dropout's decisions
+  LayerNormForward norm;  // of norm_factor x; its y is h
+  Tensor z, u;            // [B, N, F], z without its bias
+};
+
 struct MlpForward {
-  Tensor y;      // [B, N, E]
-  Tensor facts;  // i32 [B, N, 8], for backward: statistics and dropout's decisions; one kernel only
+  Tensor y;  // [B, N, E]
+  MlpSaved saved;
 };
 
 struct MlpGradients {
@@ -30,18 +39,14 @@ struct MlpGradients {
   Tensor dout_weight, dout_bias;    // [E, F], [E]
 };
 
-/// Returns whether mlp and mlp_backward are one kernel each: f32 on CUDA, products at bf16, E of
-/// 16, 32 or 64 and F of 16, 32, 64 or 128, as in the papers' model. Elsewhere they are as many
-/// operations as the definition has, and a caller that records these one by one saves their results
-/// for backward.
-[[nodiscard]] bool mlp_is_one_kernel(const Tensor& x, const MlpWeights& weights);
-
-/// Computes y of x [B, N, E]. Throws, naming the operand, where kinds or shapes do not fit.
+/// Computes y of x [B, N, E]. On CUDA it is one kernel for f32 with products at bf16, E of 16, 32 or
+/// 64 and F of 16, 32, 64 or 128, as in the papers' model; elsewhere as many operations as the
+/// definition has. Throws, naming the operand, where kinds or shapes do not fit.
 [[nodiscard]] MlpForward mlp(const Tensor& x, const MlpWeights& weights, const Dropout& hidden,
                              const Dropout& output);
-/// Everything else between x and y is computed again.
+/// Returns the gradients from what mlp() saved for the same operands, and dy [B, N, E].
 [[nodiscard]] MlpGradients mlp_backward(const Tensor& x, const MlpWeights& weights,
                                         const Dropout& hidden, const Dropout& output,
-                                        const Tensor& facts, const Tensor& dy);
+                                        const MlpSaved& saved, const Tensor& dy);
 
 }  // namespace skytape::tensor

@@ -19,12 +19,12 @@ struct MlpPlan {
 
 /// The values that forward keeps of a token, 32 bytes: reading them takes less time than computing
 /// them again.
-struct alignas(16) MlpFacts {
+struct alignas(16) MlpMetadata {
   std::uint32_t hidden[4];  // what dropout keeps: bit 4s + i of word t is of channel 16s + 4t + i
   std::uint16_t output[4];  // the same
   float mean, inv_std;      // of the norm
 };
-inline constexpr std::int64_t kMlpFacts = sizeof(MlpFacts) / sizeof(std::int32_t);
+inline constexpr std::int64_t kMlpMetadata = sizeof(MlpMetadata) / sizeof(std::int32_t);
 
 /// The offsets of the parameters' gradients in one array of them.
 struct MlpGradientPlaces {
@@ -39,11 +39,11 @@ struct MlpGradientPlaces {
         size(3 * e + 2 * e * f + f) {}
 };
 
-/// `facts`: MlpFacts of each token.
+/// `metadata`: MlpMetadata of each token.
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y,
-            Tensor& facts);
+            Tensor& metadata);
 /// `dparams`: all gradients of parameters, at MlpGradientPlaces.
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
-                     const Tensor& facts, const Tensor& dy, Tensor& dx, Tensor& dparams);
+                     const Tensor& metadata, const Tensor& dy, Tensor& dx, Tensor& dparams);
 
 }  // namespace skytape::tensor

@@ -25,8 +25,7 @@ void require_operands(const char* op, const Tensor& x, const Tensor& weight, con
          rule.divisor);
 }
 
-// ---- by its definition, on any device
-// ------------------------------------------------------------
+// ---- by its definition, on any device -----------------------------------------------------------
 
 /// w as [B, N, 1].
 Tensor weights_of(const Tensor& mask, const TokenWeights& rule) {
@@ -57,13 +56,13 @@ NormPoolBackward backward_by_definition(const Tensor& x, const Tensor& weight, c
   return {d.dx, d.dweight, d.dbias};
 }
 
-}  // namespace
-
-bool norm_pool_is_fused(const Tensor& x) {
+bool is_fused(const Tensor& x) {
   constexpr std::int64_t kWidest = 256;
   return x.device() == Device::cuda && x.rank() == 3 && x.numel() > 0 && x.size(2) <= kWidest &&
          x.rows() <= std::numeric_limits<std::int32_t>::max();
 }
+
+}  // namespace
 
 NormPool norm_pool(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& mask,
                    const TokenWeights& rule) {
@@ -71,7 +70,7 @@ NormPool norm_pool(const Tensor& x, const Tensor& weight, const Tensor& bias, co
   require_same_kind("norm_pool", {&x, &bias});
   ENSURE(bias.shape() == weight.shape(), "norm_pool: expected a bias [E] for x ", x, ", got ",
          bias);
-  if (!norm_pool_is_fused(x)) return by_definition(x, weight, bias, mask, rule);
+  if (!is_fused(x)) return by_definition(x, weight, bias, mask, rule);
   const std::int64_t batch = x.size(0), e = x.size(2);
   const auto fresh = [&](const Shape& shape) { return empty_like(x, shape); };
   NormPool out{fresh({batch, e}), fresh(mask.shape()), fresh(mask.shape()), fresh({batch, e + 2})};
@@ -86,7 +85,7 @@ NormPoolBackward norm_pool_backward(const Tensor& x, const Tensor& weight, const
   require_same_kind("norm_pool_backward", {&x, &saved.mean, &saved.inv_std, &dpooled});
   ENSURE(dpooled.shape() == Shape({x.size(0), x.size(2)}),
          "norm_pool_backward: expected dpooled [B, E] for x ", x, ", got ", dpooled);
-  if (!norm_pool_is_fused(x)) return backward_by_definition(x, weight, mask, rule, saved, dpooled);
+  if (!is_fused(x)) return backward_by_definition(x, weight, mask, rule, saved, dpooled);
   Tensor dx = empty_like(x);                       // [B, N, E]
   Tensor dparams = empty_like(x, {2, x.size(2)});  // dweight, dbias
   if constexpr (kHaveCuda) {

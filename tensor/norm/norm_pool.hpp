@@ -17,16 +17,14 @@ struct TokenWeights {
   double divisor = 1;  // of nominal
 };
 
-/// Returns whether it is one kernel each way, or two for sequences of more than 256 tokens: on
-/// CUDA, E at most 256. Elsewhere it is as many operations as the definition has.
-[[nodiscard]] bool norm_pool_is_fused(const Tensor& x);
-
 struct NormPool {
   Tensor pooled;         // [B, E]
   Tensor mean, inv_std;  // [B, N]; defined where w is not 0
   Tensor sums;           // [B, E + 2]: Σ_n m h and Σ_n m of the weights' n, m the mask; w / m
 };
-/// Pools x [B, N, E] with N > 0, weight and bias [E], mask [B, N].
+/// Pools x [B, N, E] with N > 0, weight and bias [E], mask [B, N]. On CUDA, E at most 256, it is one
+/// kernel each way, or two for sequences of more than 256 tokens; elsewhere it is as many operations
+/// as the definition has.
 [[nodiscard]] NormPool norm_pool(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  const Tensor& mask, const TokenWeights& rule);
 

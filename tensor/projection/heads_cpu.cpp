@@ -9,10 +9,8 @@ void project_heads_on(Cpu, const HeadsPlan& plan, const Tensor& x, std::span<con
                       std::span<const Tensor> biases, Tensor& y) {
   const Tensor rows = x.reshape({plan.rows(), plan.width});
   for (std::size_t p = 0; p < weights.size(); ++p) {
-    const Shape shape{plan.rows(), plan.out()};
-    Tensor flat = biases[p].defined() ? expand(biases[p], shape) : zeros_like(x, shape);
-    gemm(rows, Op::none, weights[p], Op::transpose, flat, 1, 1);
-    Tensor part = y[static_cast<std::int64_t>(p)];  // [B, H, N, D]
+    const Tensor flat = linear(rows, weights[p], biases[p]);  // [B N, H D]
+    Tensor part = y[static_cast<std::int64_t>(p)];            // [B, H, N, D]
     part.copy_from(swap_middle(flat.reshape({plan.batch, plan.n, plan.heads, plan.d})));
   }
 }

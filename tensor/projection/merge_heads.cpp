@@ -28,12 +28,12 @@ TokenPlan plan_of(const Tensor& x, const Tensor& a, const Dropout& dropout) {
                    row_dropout("merge_heads", x, x.size(2), dropout));
 }
 
-}  // namespace
-
-bool merge_heads_is_one_kernel(const Tensor& x, const Tensor& a) {
+bool is_one_kernel(const Tensor& x, const Tensor& a) {
   const std::int64_t e = x.cols();
   return (e == 16 || e == 32 || e == 64) && fits_token_products(x, a.size(1), a.size(3));
 }
+
+}  // namespace
 
 Tensor merge_heads(const Tensor& x, const Tensor& a, const Tensor& weight, const Tensor& bias,
                    const Dropout& dropout) {
@@ -41,22 +41,21 @@ Tensor merge_heads(const Tensor& x, const Tensor& a, const Tensor& weight, const
   require_same_kind("merge_heads", {&x, &bias});
   ENSURE(bias.shape() == Shape{x.size(2)}, "merge_heads: expected a bias [E] for x ", x, ", got ",
          bias);
-  if (merge_heads_is_one_kernel(x, a)) {
+  if (is_one_kernel(x, a)) {
     Tensor y = empty_like(x);  // [B, N, E]
     if constexpr (kHaveCuda) {
       merge_heads_on(Cuda{}, plan_of(x, a, dropout), x, a, weight, bias, y);
     }
     return y;
   }
-  const Tensor rows = matmul(merged(a), weight, Op::none, Op::transpose);  // [B N, E]
-  return add_dropout(x, add(rows, bias).reshape(x.shape()), dropout);
+  return add_dropout(x, linear(merged(a), weight, bias).reshape(x.shape()), dropout);
 }
 
 // do = drop(dy)   dW = doᵀ merge(a)   db = sum of do's rows   merge(da) = do W
 MergeGradients merge_heads_backward(const Tensor& a, const Tensor& weight, const Dropout& dropout,
                                     const Tensor& dy) {
   require_heads("merge_heads_backward", dy, a, weight);
-  if (merge_heads_is_one_kernel(dy, a)) {
+  if (is_one_kernel(dy, a)) {
     Tensor da = empty_like(a);
     Tensor all = empty_like(dy, {weight.numel() + weight.size(0)});
     if constexpr (kHaveCuda) {

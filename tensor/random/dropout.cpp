@@ -45,7 +45,7 @@ DropoutPlan dropout_plan(const char* op, const Shape& shape, Device device,
 Tensor dropout(const Tensor& x, const Dropout& options) {
   require_same_kind("dropout", {&x});
   const DropoutPlan p = dropout_plan("dropout", x.shape(), x.device(), options);
-  if (p.threshold == 0) return x.clone();
+  if (p.threshold == 0) return x;
   Tensor y = empty_like(x);  // [B, N, E]
   on_device(x.device(), [&](auto tag) { dropout_on(tag, p, x, y); });
   return y;

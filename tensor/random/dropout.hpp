@@ -27,7 +27,8 @@ inline constexpr int kDropoutChunk = 128;
 /// Factor of kept elements: 1 / (1 - threshold / 65536).
 [[nodiscard]] double dropout_scale(std::uint32_t threshold);
 
-/// y = x keep / (1 - rate); also its own backward. x: [B, N, E].
+/// y = x keep / (1 - rate); also its own backward. x: [B, N, E]. Returns x itself, which is not
+/// copied, where nothing is dropped.
 [[nodiscard]] Tensor dropout(const Tensor& x, const Dropout& options);
 
 /// residual + dropout(x), one pass. Same shapes.

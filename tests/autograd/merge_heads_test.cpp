@@ -36,7 +36,7 @@ std::vector<Tensor> merge_inputs(const Sizes& s) {
 
 Var merged(const Sizes& s, const std::vector<Var>& v, Way way, double rate) {
   const Dropout dropout{rate, {11, {}}, 5, s.N + 3};  // of rows in the middle of longer sequences
-  if (way == Way::fused) return fused_merge_heads(v[0], v[1], v[2], v[3], dropout);
+  if (way == Way::fused) return merge_heads(v[0], v[1], v[2], v[3], dropout);
   const Var rows = reshape(swap_middle(v[1]), {s.B, s.N, s.H * s.D});
   return add_dropout(v[0], composed_linear(way, rows, v[2], v[3]), dropout);
 }
@@ -56,7 +56,7 @@ Var projected(const Sizes& s, const std::vector<Var>& v, Way way) {
   for (std::size_t i = 1; i < v.size(); i += 2) projections.push_back({v[i], v[i + 1]});
   std::vector<Var> heads;
   if (way == Way::fused) {
-    heads = fused_project_heads(v[0], projections, s.H);
+    heads = project_heads(v[0], projections, s.H);
   } else {
     for (const auto& [weight, bias] : projections) {
       heads.push_back(
@@ -95,23 +95,18 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "a model merges heads in one op on CUDA at bf16 where its sizes allow, and nowhere else") {
+TEST_CASE("a model projects and merges heads in one op each, also beside a convolution") {
   nn::ModelConfig config;
   config.vocabulary = 5;
   config.classes = 3;
   config.nominal_length = 8;
   for_each_device([&](Device device) {
-    CHECK_FALSE(records("merge_heads", device, config));
-    if (device == Device::cpu) return;
-    const PrecisionScope scope(device, Precision::bf16);
-    CHECK(records("merge_heads", device, config));
-    nn::ModelConfig other = config;
-    other.head_width = 64;
-    CHECK_FALSE(records("merge_heads", device, other));
-    other = config;
-    other.conv_width = 3;  // the convolution adds itself to the residual first
-    CHECK(records("merge_heads", device, other));
+    for (const std::int64_t taps : {0, 3}) {
+      config.conv_width = taps;
+      CHECK(records("project_heads", device, config));
+      CHECK(records("merge_heads", device, config));
+      CHECK_FALSE(records("swap_middle", device, config));
+    }
   });
 }
 

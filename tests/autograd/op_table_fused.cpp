@@ -16,7 +16,7 @@ using Kind = TokenWeights::Kind;
 /// One of its outputs: x, or that of a reader from 1 on.
 Function beside_norm(int readers, int which) {
   return [=](Tape&, Vars v) {
-    const NormBeside n = fused_layer_norm_beside(v[0], v[1], v[2], readers);
+    const NormBeside n = layer_norm_beside(v[0], v[1], v[2], readers);
     return which == 0 ? n.x : n.y[static_cast<std::size_t>(which) - 1];
   };
 }
@@ -32,8 +32,8 @@ Function classified(const Tensor& labels, double smoothing, std::vector<double> 
                                   ? Tensor()
                                   : Tensor::from(weights, {std::ssize(weights)},
                                                  v[0].value().dtype(), v[0].value().device());
-    return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, beside(v[0], labels), smoothing,
-                                  3, of_classes)
+    return nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, beside(v[0], labels), smoothing, 3,
+                               of_classes)
         .loss;
   };
 }
@@ -53,7 +53,7 @@ Function looked_up(const Tensor& ids, const Tensor& places, double rate) {
 Function turned(std::int64_t positions, std::size_t which) {
   return [=](Tape&, Vars v) {
     const Tensor angles = nn::rotary_angles(10)({positions, v[0].size(3)}, {});
-    return nn::fused_rotary_pair(v[0], v[1], beside(v[0], angles))[which];
+    return nn::rotary_pair(v[0], v[1], beside(v[0], angles))[which];
   };
 }
 
@@ -85,7 +85,7 @@ Rows fused_rows() {
            {{"layer_norm_beside: expected 1 or 2 readers",
              [](Tape& t) {
                const Var e = zeros(t, {3});
-               return fused_layer_norm_beside(zeros(t, {2, 3}), e, e, 3).x;
+               return layer_norm_beside(zeros(t, {2, 3}), e, e, 3).x;
              }}}},
           {"norm_pool",
            {{"nominal", norm_inputs({3, 5, 7}), pooled({Kind::nominal, 8}, lengths)},
@@ -155,13 +155,13 @@ Rows fused_rows() {
             {"none", {normal({2, 1, 0, 2}, 345), normal({2, 1, 0, 2}, 346)}, turned(3, 0)}},
            {{"rotary_pair: shapes differ",
              [](Tape& t) {
-               return nn::fused_rotary_pair(zeros(t, {1, 1, 2, 4}), zeros(t, {1, 1, 3, 4}),
-                                            zeros(t, {3, 4}).value())[0];
+               return nn::rotary_pair(zeros(t, {1, 1, 2, 4}), zeros(t, {1, 1, 3, 4}),
+                                      zeros(t, {3, 4}).value())[0];
              }},
             {"rotary_pair: expected x [B, H, N, D] with an even D",
              [](Tape& t) {
-               return nn::fused_rotary_pair(zeros(t, {1, 1, 2, 3}), zeros(t, {1, 1, 2, 3}),
-                                            zeros(t, {3, 3}).value())[0];
+               return nn::rotary_pair(zeros(t, {1, 1, 2, 3}), zeros(t, {1, 1, 2, 3}),
+                                      zeros(t, {3, 3}).value())[0];
              }}}},
           {"classify",
            {{"odd", classifier_inputs(3, 5, 7, 4), classified(integers({3, 0, 1}, {3}), 0)},
@@ -171,22 +171,22 @@ Rows fused_rows() {
             {"size 1", classifier_inputs(1, 1, 1, 1), classified(integers({0}, {1}), 0)}},
            {{"classify: expected weights [F, K] and [C, F]",
              [](Tape& t) {
-               return nn::classifier_loss_op({zeros(t, {2, 3}), zeros(t, {4, 2}), zeros(t, {4}),
-                                              zeros(t, {5, 4}), zeros(t, {5})},
-                                             integers({0, 1}, {2}), 0, 1)
+               return nn::classifier_loss({zeros(t, {2, 3}), zeros(t, {4, 2}), zeros(t, {4}),
+                                           zeros(t, {5, 4}), zeros(t, {5})},
+                                          integers({0, 1}, {2}), 0, 1)
                    .loss;
              }},
             {"classify: expected class weights [C]",
              [](Tape& t) {
-               return nn::classifier_loss_op({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
-                                              zeros(t, {5, 4}), zeros(t, {5})},
-                                             integers({0, 1}, {2}), 0, 1, zeros(t, {4}).value())
+               return nn::classifier_loss({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
+                                           zeros(t, {5, 4}), zeros(t, {5})},
+                                          integers({0, 1}, {2}), 0, 1, zeros(t, {4}).value())
                    .loss;
              }},
             {"classify: expected labels i32[B]", [](Tape& t) {
-               return nn::classifier_loss_op({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
-                                              zeros(t, {5, 4}), zeros(t, {5})},
-                                             integers({0}, {1}), 0, 1)
+               return nn::classifier_loss({zeros(t, {2, 3}), zeros(t, {4, 3}), zeros(t, {4}),
+                                           zeros(t, {5, 4}), zeros(t, {5})},
+                                          integers({0}, {1}), 0, 1)
                    .loss;
              }}}}};
 }

@@ -77,8 +77,8 @@ Rows network_rows() {
   };
   const auto mlp = [](double rate, double factor) -> Function {
     return [=](Tape&, Vars v) {
-      return nn::fused_mlp({v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, factor, dropping(rate),
-                           dropping(rate));
+      return nn::mlp({v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, factor, dropping(rate),
+                     dropping(rate));
     };
   };
   const auto mlp_inputs = [](const Shape& x, std::int64_t f) -> std::vector<Tensor> {
@@ -87,7 +87,7 @@ Rows network_rows() {
             normal({f}, 194), normal({e, f}, 195), normal({e}, 196)};
   };
   const auto merge = [](double rate) -> Function {
-    return [=](Tape&, Vars v) { return fused_merge_heads(v[0], v[1], v[2], v[3], dropping(rate)); };
+    return [=](Tape&, Vars v) { return merge_heads(v[0], v[1], v[2], v[3], dropping(rate)); };
   };
   const auto merge_inputs = [](const Shape& a, std::int64_t e) -> std::vector<Tensor> {
     return {normal({a[0], a[2], e}, 197), normal(a, 198), normal({e, a[1] * a[3]}, 199),
@@ -168,21 +168,21 @@ Rows network_rows() {
        {{"mlp: expected x [B, N, E]",
          [](Tape& t) {
            const Var e = zeros(t, {3});
-           return nn::fused_mlp(
+           return nn::mlp(
                {zeros(t, {2, 3}), e, e, zeros(t, {4, 3}), zeros(t, {4}), zeros(t, {3, 4}), e}, 1,
                {}, {});
          }},
         {"mlp: expected the norm's weight and bias",
          [](Tape& t) {
            const Var e = zeros(t, {3});
-           return nn::fused_mlp({zeros(t, {1, 2, 3}), zeros(t, {4}), e, zeros(t, {4, 3}),
-                                 zeros(t, {4}), zeros(t, {3, 4}), e},
-                                1, {}, {});
+           return nn::mlp({zeros(t, {1, 2, 3}), zeros(t, {4}), e, zeros(t, {4, 3}), zeros(t, {4}),
+                           zeros(t, {3, 4}), e},
+                          1, {}, {});
          }},
         {"mlp: expected weights [F, E], [E, F]",
          [](Tape& t) {
            const Var e = zeros(t, {3});
-           return nn::fused_mlp(
+           return nn::mlp(
                {zeros(t, {1, 2, 3}), e, e, zeros(t, {4, 3}), zeros(t, {4}), zeros(t, {4, 3}), e}, 1,
                {}, {});
          }}}},
@@ -193,18 +193,18 @@ Rows network_rows() {
         {"no tokens", merge_inputs({2, 2, 0, 3}, 2), merge(0.3)}},
        {{"merge_heads: expected [B, N, E] and a [B, H, N, D]",
          [](Tape& t) {
-           return fused_merge_heads(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 3, 4}), zeros(t, {3, 8}),
-                                    zeros(t, {3}), {});
+           return merge_heads(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 3, 4}), zeros(t, {3, 8}),
+                              zeros(t, {3}), {});
          }},
         {"merge_heads: expected a weight [E, H D]",
          [](Tape& t) {
-           return fused_merge_heads(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 2, 4}), zeros(t, {8, 3}),
-                                    zeros(t, {3}), {});
+           return merge_heads(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 2, 4}), zeros(t, {8, 3}),
+                              zeros(t, {3}), {});
          }},
         {"merge_heads: expected a bias [E]",
          [](Tape& t) {
-           return fused_merge_heads(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 2, 4}), zeros(t, {3, 8}),
-                                    zeros(t, {8}), {});
+           return merge_heads(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 2, 4}), zeros(t, {3, 8}),
+                              zeros(t, {8}), {});
          }}}},
       {"cross_entropy",
        {{"odd", {normal({3, 5}, 181)}, loss(integers({4, 0, 2}, {3}))},

@@ -15,7 +15,7 @@ Function one_of_heads(std::int64_t heads, std::size_t which) {
     std::vector<Projection> projections;
     for (std::size_t i = 1; i + 1 < v.size(); i += 2) projections.push_back({v[i], v[i + 1]});
     const Var sums = v.size() % 2 == 0 ? v.back() : Var();
-    return fused_project_heads(v[0], projections, heads, sums)[which];
+    return project_heads(v[0], projections, heads, sums)[which];
   };
 }
 
@@ -23,11 +23,11 @@ OpRow project_heads_row() {
   const auto at_once = [](Tape& t, const Shape& x, const Shape& w, const Shape& b,
                           std::int64_t heads) {
     const std::vector<Projection> one = {{zeros(t, w), zeros(t, b)}};
-    return fused_project_heads(zeros(t, x), one, heads)[0];
+    return project_heads(zeros(t, x), one, heads)[0];
   };
   const Function without_bias = [](Tape&, Vars v) {
     const std::vector<Projection> two = {{v[1], Var()}, {v[2], Var()}};
-    return fused_project_heads(v[0], two, 3)[1];
+    return project_heads(v[0], two, 3)[1];
   };
   return {
       "project_heads",
@@ -70,7 +70,7 @@ OpRow project_heads_row() {
         }},
        {"add_biases: expected sums [1, 2, 1]", [=](Tape& t) {
           const std::vector<Projection> one = {{zeros(t, {4, 3}), zeros(t, {4})}};
-          return fused_project_heads(zeros(t, {1, 2, 3}), one, 2, zeros(t, {1, 2}))[0];
+          return project_heads(zeros(t, {1, 2, 3}), one, 2, zeros(t, {1, 2}))[0];
         }}}};
 }
 

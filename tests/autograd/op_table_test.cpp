@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
+#include "autograd/tape_print.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/autograd/op_table.hpp"
 #include "tests/support/close.hpp"
@@ -113,7 +114,7 @@ TEST_CASE("every sample runs the op its row names") {
     std::vector<Var> inputs;
     for (const Tensor& x : sample.inputs) inputs.push_back(tape.input(x));
     (void)sample.call(tape, inputs);
-    CHECK(tape.names().back() == row.name);
+    CHECK(names(tape).back() == row.name);
   });
 }
 

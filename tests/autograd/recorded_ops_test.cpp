@@ -4,6 +4,7 @@
 
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
+#include "autograd/tape_print.hpp"
 #include "nn/model.hpp"
 #include "tests/autograd/op_table.hpp"
 #include "tests/support/doctest.hpp"
@@ -38,7 +39,7 @@ std::vector<std::string> recorded_by(const std::string& attention, int sequences
   Tape tape;
   const Var logits = model.logits(tape, input, step);
   (void)cross_entropy(logits, Tensor::zeros({2}, DType::i32, Device::cpu));
-  return tape.names();
+  return names(tape);
 }
 
 }  // namespace

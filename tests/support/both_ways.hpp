@@ -1,4 +1,4 @@
-// An op that is one kernel somewhere, against the same composed of an op for each step.
+// An op against the same composed of an op for each of its steps.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/tape.hpp"
+#include "autograd/observers.hpp"
+#include "autograd/tape_print.hpp"
 #include "nn/model.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tests/support/close.hpp"
@@ -15,7 +16,7 @@
 
 namespace skytape::test {
 
-/// Fused, or composed of an op for each step: of true products, or with their operands rounded.
+/// As one op, or composed of an op for each step: of true products, or with their operands rounded.
 enum class Way { fused, composed, composed_of_tf32, composed_of_bf16 };
 
 /// linear(x, weight, bias) as a step of what is composed. Rounded are the operands of its products,
@@ -31,7 +32,7 @@ template <class F> std::vector<Tensor> value_and_gradients(const std::vector<Ten
                                                            const F& f) {
   const auto ready = [&](const Tensor& t) { return t.to(DType::f32).to(dtype).to(device); };
   Tape tape;
-  tape.check_finite(true);
+  tape.observe(finite_check());
   std::vector<Var> v;
   for (const Tensor& t : inputs) v.push_back(tape.input(ready(t)));
   const Var y = f(v, way);
@@ -80,8 +81,8 @@ inline bool records(const std::string& op, Device device, const nn::ModelConfig&
   input.ids[0] = Tensor::zeros({2, 8}, DType::i32, device);
   input.mask[0] = Tensor::full({2, 8}, 1, DType::f32, device);
   (void)model.logits(tape, input, {});
-  const std::vector<std::string> names = tape.names();
-  return std::find(names.begin(), names.end(), op) != names.end();
+  const std::vector<std::string> recorded = names(tape);
+  return std::find(recorded.begin(), recorded.end(), op) != recorded.end();
 }
 
 }  // namespace skytape::test

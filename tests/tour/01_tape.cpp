@@ -82,7 +82,7 @@ TEST_CASE("tour 1: what is on the tape") {
   say("\nA tape with sum((w x)²): nodes in the order in which they were made, so that\n"
       "every input stands before what uses it. Walking back needs no sorting.\n\n{}",
       to_text(tape));
-  CHECK(tape.names() == std::vector<std::string>{"leaf", "leaf", "linear", "multiply", "sum_all"});
+  CHECK(names(tape) == std::vector<std::string>{"leaf", "leaf", "linear", "multiply", "sum_all"});
   CHECK_FALSE(x.needs_grad());  // a constant: no gradient is computed for it
   CHECK(line.needs_grad());     // because w does
 

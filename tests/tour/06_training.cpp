@@ -109,7 +109,8 @@ TEST_CASE("tour 6: a training run") {
 
     // 4. Backward adds to every parameter's gradient, which must be zero before.
     //   Trainer zeroes before each microbatch and StepSum adds their gradients up; --check-finite
-    //   names the first op whose gradient is not finite (Tape::check_finite).
+    //   names the first op whose gradient is not finite (finite_check in
+    //   autograd/observers.hpp).
     model.parameters().zero_gradients();
     tape.backward(loss);
 

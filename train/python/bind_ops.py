@@ -6,8 +6,8 @@ with its defaults and its comment. What cannot be bound is an error here, not an
 import re
 import sys
 
-# Forms for training on CUDA of operations that are bound; their arguments are structs.
-FUSED = {"layer_norm_beside", "fused_layer_norm_beside", "norm_pool"}
+# Their arguments or results are structs.
+UNBOUND = {"layer_norm_beside", "norm_pool"}
 PLAIN = {"Var", "const Tensor&", "const Dropout&", "int", "std::int64_t", "double", "bool"}
 # C++ type: (what Python gives, how it becomes one); {} is the argument's name.
 OTHER = {
@@ -23,7 +23,7 @@ print("// Made by train/python/bind_ops.py.")
 with open(sys.argv[1], encoding="utf-8") as header:
     found = FUNCTION.findall(header.read())
 for before, name, parameters, after in found:
-    if name in FUSED | {"operator"} or "initializer_list" in parameters:  # a span is bound
+    if name in UNBOUND | {"operator"} or "initializer_list" in parameters:  # a span is bound
         continue
     taken, given, named, first = [], [], [], None
     for parameter in re.split(r",\s*", parameters):

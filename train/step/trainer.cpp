@@ -105,8 +105,8 @@ void Trainer::add_microbatch(std::size_t index) {
   context.fewest_tokens = batch.fewest_tokens;
 
   Tape tape;
-  tape.check_finite(check_finite_);
-  if (seconds_ != nullptr) tape.time_ops(*seconds_);
+  if (check_finite_) tape.observe(finite_check());
+  if (seconds_ != nullptr) tape.observe(op_timer(*seconds_));
   try {
     const nn::Scored scored = score(tape, index, batch, context);
     tape.backward(scored.loss);

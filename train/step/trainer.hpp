@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "autograd/observers.hpp"
 #include "data/batches.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"

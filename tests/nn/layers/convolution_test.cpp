@@ -105,14 +105,11 @@ TEST_CASE("a fused convolution equals mask, taps, dropout and residual, at every
   }
 }
 
-TEST_CASE("a layer's convolution is fused on CUDA") {
+TEST_CASE("a layer's convolution is one op") {
   nn::ModelConfig config;
   config.vocabulary = 5;
   config.classes = 3;
   config.nominal_length = 8;
   config.conv_width = 3;
-  for_each_device([&](Device device) {
-    CHECK(records("add_convolution", device, config) == (device == Device::cuda));
-    CHECK(records("depthwise_convolution", device, config) == (device == Device::cpu));
-  });
+  for_each_device([&](Device device) { CHECK(records("add_convolution", device, config)); });
 }

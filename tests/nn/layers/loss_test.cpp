@@ -53,7 +53,7 @@ TEST_CASE("a fused classifier equals the one composed of an op for each step, at
       check_both_ways(inputs(s), 100, [&](const std::vector<Var>& v, Way way) {
         const Tensor labels = labels_of(s, v[0].value().device());
         if (way == Way::fused) {
-          return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1).loss;
+          return nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1).loss;
         }
         return nn::classification_loss(logits_of(v), labels, smoothing);
       });
@@ -70,7 +70,7 @@ TEST_CASE("an example's loss is worth the weight of its class") {
       const Tensor labels = labels_of(s, device);
       if (way == Way::fused) {
         const Tensor w = Tensor::from(weights, {s.C}, v[0].value().dtype(), device);
-        return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1, w).loss;
+        return nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1, w).loss;
       }
       // The loss of each example alone, its weight times.
       const Var logits = logits_of(v);  // [B, C]
@@ -94,8 +94,7 @@ TEST_CASE("a classifier counts the answers that are right as argmax finds them")
       for (const Tensor& t : inputs(s)) v.push_back(tape.input(t.to(DType::f32).to(device)));
       const Tensor labels = labels_of(s, device);
       const double right = tensor::sum_all(tensor::correct(logits_of(v).value(), labels)).item();
-      const nn::Scored scored =
-          nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]}, labels, 0, 8);
+      const nn::Scored scored = nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, labels, 0, 8);
       CHECK(scored.correct.item() == right / 8);
       CHECK((right > 0) == (scored.correct.item() > 0));
     }
@@ -111,8 +110,8 @@ TEST_CASE("a label out of range is an error on a CPU and NaN on CUDA") {
       for (const Tensor& t : inputs(s)) v.push_back(tape.input(t.to(DType::f32).to(device)));
       const std::vector<std::int32_t> labels = {0, label};
       const auto loss = [&] {
-        return nn::classifier_loss_op({v[0], v[1], v[2], v[3], v[4]},
-                                      Tensor::from(labels, {2}, DType::i32, device), 0, 1)
+        return nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]},
+                                   Tensor::from(labels, {2}, DType::i32, device), 0, 1)
             .loss.value()
             .item();
       };
@@ -126,8 +125,7 @@ TEST_CASE("a label out of range is an error on a CPU and NaN on CUDA") {
 }
 
 #ifdef SKYTAPE_CUDA
-TEST_CASE(
-    "on CUDA the papers' classifier is two kernels forward and one backward; wide ones are not") {
+TEST_CASE("on CUDA the papers' classifier is two kernels forward and one backward") {
   const GpuCount count;
   const auto somewhere = [](const Shape& shape) {
     return Tensor::empty(shape, DType::f32, Device::cuda);
@@ -135,15 +133,9 @@ TEST_CASE(
   const tensor::ClassifierWeights w{somewhere({128, 64}), somewhere({128}), somewhere({10, 128}),
                                     somewhere({10})};
   const Tensor x = somewhere({32, 64});
-  REQUIRE(tensor::classifier_is_fused(x, w));
   const auto f = tensor::classify(x, w, Tensor::empty({32}, DType::i32, Device::cuda), 0.1, 32);
   CHECK(count.kernels().size() == 2);
   (void)tensor::classify_backward(x, w, f, somewhere({}));
   CHECK(count.kernels().size() == 3);
-
-  const tensor::ClassifierWeights wide{somewhere({2048, 512}), somewhere({2048}),
-                                       somewhere({10, 2048}), somewhere({10})};
-  CHECK_FALSE(tensor::classifier_is_fused(somewhere({32, 512}), wide));
-  CHECK_FALSE(tensor::classifier_is_fused(somewhere({2000, 64}), w));
 }
 #endif

@@ -5,7 +5,7 @@
 #include <functional>
 #include <optional>
 
-#include "autograd/tape.hpp"
+#include "autograd/observers.hpp"
 #include "data/files/json_fwd.hpp"
 
 namespace skytape::train {

@@ -1,0 +1,42 @@
+#include "autograd/gradient_sums.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/movement/gather.hpp"
+
+namespace skytape {
+
+// What waits stays in memory, hence a limit.
+constexpr std::int64_t kMostBytes = 1 << 20;
+
+void GradientSums::add(Parameter& parameter, Tensor gradient) {
+  const auto same = [&](const Waiting& waiting) { return waiting.parameter == &parameter; };
+  if (std::any_of(waiting_.begin(), waiting_.end(), same)) add_waiting();
+  bytes_ += static_cast<std::int64_t>(gradient.bytes());
+  waiting_.push_back({&parameter, std::move(gradient)});
+  parameter.has_gradient = true;
+  if (bytes_ > kMostBytes) add_waiting();
+}
+
+void GradientSums::add_rows(Parameter& parameter, const Tensor& index, const Tensor& rows) {
+  add_waiting();
+  tensor::scatter_add_rows(parameter.grad, index, rows);
+  parameter.has_gradient = true;
+}
+
+bool GradientSums::add_waiting() {
+  if (waiting_.empty()) return false;
+  std::vector<tensor::Addition> additions;
+  additions.reserve(waiting_.size());
+  for (Waiting& waiting : waiting_) {
+    additions.push_back({waiting.parameter->grad, std::move(waiting.gradient)});
+  }
+  tensor::accumulate_all(additions);
+  waiting_.clear();
+  bytes_ = 0;
+  return true;
+}
+
+}  // namespace skytape

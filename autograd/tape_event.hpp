@@ -1,0 +1,25 @@
+// The events of a tape: each op forward and backward, as observers see them (observers.hpp).
+#pragma once
+
+#include <functional>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape {
+
+struct TapeEvent {
+  enum class Kind {
+    parameter,  // a parameter became a leaf; `op` is its name
+    output,     // an op computed its output `index`
+    gradient,   // the backward function of an op gave the gradient of input `index`
+    backward,   // the backward function of an op has ended; `tensor` is dy
+    sums        // gradients were added to parameters; `tensor` is the output that backward began at
+  } kind;
+  const char* op;
+  int node;
+  int index;
+  const Tensor& tensor;
+};
+using TapeObserver = std::function<void(const TapeEvent&)>;
+
+}  // namespace skytape

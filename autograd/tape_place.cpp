@@ -1,0 +1,35 @@
+#include "autograd/tape_place.hpp"
+
+#include <mutex>
+#include <vector>
+
+namespace skytape {
+namespace {
+
+std::mutex mutex;
+
+/// The places that no tape has. They live until the process ends.
+std::vector<TapePlace*>& free_places() {
+  static auto& places = *new std::vector<TapePlace*>;
+  return places;
+}
+
+}  // namespace
+
+TapePlace& TapePlace::take(Tape* tape) {
+  const std::lock_guard lock(mutex);
+  if (free_places().empty()) free_places().push_back(new TapePlace);
+  TapePlace& place = *free_places().back();
+  free_places().pop_back();
+  place.tape_ = tape;
+  ++place.stay_;
+  return place;
+}
+
+void TapePlace::leave() {
+  const std::lock_guard lock(mutex);
+  ++stay_;
+  free_places().push_back(this);
+}
+
+}  // namespace skytape

@@ -1,0 +1,29 @@
+// Tells whether a tape still lives, without a lock.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace skytape {
+
+class Tape;
+
+/// A place for one living tape after another. Places are never freed, so that a Var can look there
+/// whether its own tape still lives.
+class TapePlace {
+ public:
+  /// Gives a free place to the tape.
+  [[nodiscard]] static TapePlace& take(Tape* tape);
+  /// The tape's end: the place is free again.
+  void leave();
+
+  /// The number of the tape's stay here. Another one comes with each tape, and after its end.
+  [[nodiscard]] std::uint32_t stay() const { return stay_.load(std::memory_order_acquire); }
+  [[nodiscard]] Tape& tape() const { return *tape_; }
+
+ private:
+  Tape* tape_ = nullptr;
+  std::atomic<std::uint32_t> stay_ = 0;
+};
+
+}  // namespace skytape
