@@ -34,7 +34,8 @@ struct Spec {
   std::vector<OptionValues> samples;  // settings that tests run, the default among them
   std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings
   std::function<std::unique_ptr<Method>(const LayerContext&, const OptionValues&)> make;
-  /// Every term of the cost. A test compares it with a count.
+  /// The multiply-adds of all matrix products on a CPU, every term; with them a test compares what
+  /// was counted once.
   std::function<Cost(const CostSizes&)> cost_at;
 
   // Traits: what differs from the usual method.

@@ -2,8 +2,8 @@
 
 #include <chrono>
 
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/timing/kernel_times.hpp"
 
 namespace skytape {
 
@@ -29,7 +29,7 @@ TapeObserver op_timer(OpSeconds& seconds) {
   return [&seconds, timed = Clock::now()](const TapeEvent& event) mutable {
     if (event.kind == Kind::parameter || event.kind == Kind::gradient) return;
     synchronize(event.tensor.device());
-    GpuCount::end_part(event.op);
+    end_traced_part(event.op);
     const Clock::time_point now = Clock::now();
     seconds[event.op] += std::chrono::duration<double>(now - timed).count();
     timed = now;

@@ -86,9 +86,6 @@ BlockPlan plan_for(const BlockInputs& in, const BlockPattern& p, double scale) {
   return plan;
 }
 
-/// At tf32 and bf16 a GPU computes this call on tensor cores.
-Work work_of(const BlockPlan& plan) { return {.product = fits_tensor_cores(plan)}; }
-
 }  // namespace
 
 void set_rows(BlockPattern& pattern, const std::vector<std::int32_t>& begin, Device device) {
@@ -133,7 +130,7 @@ BlockForward block_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   BlockForward result;
   result.out = empty_like(q, q.shape().with(2, plan.rows));
   result.lse = empty_like(q, result.out.shape().first(3));
-  on_device(q.device(), work_of(plan), [&](auto tag) { block_forward_on(tag, plan, in, result); });
+  on_device(q.device(), [&](auto tag) { block_forward_on(tag, plan, in, result); });
   return result;
 }
 
@@ -151,7 +148,7 @@ BlockBackward block_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   Tensor delta = tensor::row_dot(dout, saved.out);  // as lse
   if (dlse.defined()) delta = tensor::subtract(delta, dlse);
   BlockBackward result{empty_like(q), empty_like(k), empty_like(v)};
-  on_device(q.device(), work_of(plan),
+  on_device(q.device(),
             [&](auto tag) { block_backward_on(tag, plan, in, saved.lse, delta, dout, result); });
   return result;
 }

@@ -202,17 +202,14 @@ template <class T> struct AddRounds {
   }
 };
 
-/// Launches one block per tile of own rows. Each pair of a query and a listed key costs so many
-/// products of rows at most; what is padding or out of reach costs less.
+/// Launches one block per tile of own rows.
 template <class Shared, class S, class T>
 void launch(void (*kernel)(BlockPlan, Operands<T, T>, Results<T>), const BlockPlan& plan,
-            const Operands<T, T>& in, const Results<T>& result, std::int64_t products) {
+            const Operands<T, T>& in, const Results<T>& result) {
   static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
   const unsigned blocks = tasks(plan, S::kBlockM);
   if (blocks == 0) return;
-  const Work work{.multiply_adds = products * multiply_adds_of_product(plan)};
-  cuda::launch({"block attention", blocks, S::kThreads, sizeof(Shared), work}, kernel, plan, in,
-               result);
+  cuda::launch({"block attention", blocks, S::kThreads, sizeof(Shared)}, kernel, plan, in, result);
 }
 
 bool on_tensor_cores(const BlockPlan& plan, const BlockInputs& in) {
@@ -230,7 +227,7 @@ void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockF
     using S = Tiles<T, kWidth>;
     const auto operands = prepare_operands<Unrounded<T>, kWidth>(plan, source_of<T>(in));
     launch<ForwardShared<S, T>, S>(block_forward_kernel<T, kWidth>, plan, operands.arrays,
-                                   {.out = result.out.data<T>(), .lse = result.lse.data<T>()}, 2);
+                                   {.out = result.out.data<T>(), .lse = result.lse.data<T>()});
   });
 }
 
@@ -250,9 +247,9 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
       const Results<T> to{
           .dq = rows.dq.data<T>(), .dk = rows.dk.data<T>(), .dv = rows.dv.data<T>()};
       launch<BackwardShared<S, T, true>, S>(block_gradient_kernel<T, kWidth, true>, plan,
-                                            operands.arrays, to, 4);
+                                            operands.arrays, to);
       launch<BackwardShared<S, T, false>, S>(block_gradient_kernel<T, kWidth, false>, plan,
-                                             operands.arrays, to, 3);
+                                             operands.arrays, to);
     });
   }
   if (plan.slot == nullptr) return;

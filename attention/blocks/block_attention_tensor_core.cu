@@ -187,17 +187,15 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   if constexpr (kOwnKeys) P::store(dsecond, once, rows(result.dv), plan.width);
 }
 
-/// One block per tile of own rows. Each pair of a query and a listed key costs so many products of
-/// rows at most; what is padding or out of reach costs less.
+/// Launches one block per tile of own rows.
 template <class P, class Operands>
 void start(const char* name, void (*kernel)(BlockPlan, Operands, Results), const BlockPlan& plan,
-           const Operands& in, const Results& result, std::int64_t products) {
+           const Operands& in, const Results& result) {
   using Memory = Shared<P, Query<float>>;
   static_assert(sizeof(Memory) == sizeof(Shared<P, Key<float>>));
   const unsigned blocks = tasks(plan, kBlockM);
   if (blocks == 0) return;
-  const Work work{.multiply_adds = products * multiply_adds_of_product(plan), .product = true};
-  cuda::launch({name, blocks, kThreads, sizeof(Memory), work}, kernel, plan, in, result);
+  cuda::launch({name, blocks, kThreads, sizeof(Memory)}, kernel, plan, in, result);
 }
 
 /// Calls f.operator()<precision, kWidth, kRules>().
@@ -219,7 +217,7 @@ void tensor_core_forward(const BlockPlan& plan, const BlockInputs& in, BlockForw
         prepare_operands<TensorCore<kPrecision>, kWidth>(plan, source_of<float>(in));
     start<Products<kPrecision, kWidth>>(
         "block attention on tensor cores", block_forward_kernel<kPrecision, kWidth, kRules>, plan,
-        operands.arrays, {.out = result.out.data<float>(), .lse = result.lse.data<float>()}, 2);
+        operands.arrays, {.out = result.out.data<float>(), .lse = result.lse.data<float>()});
   });
 }
 
@@ -233,11 +231,11 @@ void tensor_core_backward(const BlockPlan& plan, const BlockInputs& in, const Te
     const auto operands = prepare_operands<TensorCore<kPrecision>, kWidth>(
         plan, source_of<float>(in, lse, delta, dout));
     start<P>("key gradient of blocks on tensor cores",
-             block_gradient_kernel<kPrecision, kWidth, kRules, true>, plan, operands.arrays, result,
-             4);
+             block_gradient_kernel<kPrecision, kWidth, kRules, true>, plan, operands.arrays,
+             result);
     start<P>("query gradient of blocks on tensor cores",
              block_gradient_kernel<kPrecision, kWidth, kRules, false>, plan, operands.arrays,
-             result, 3);
+             result);
   });
 }
 

@@ -230,10 +230,6 @@ inline unsigned tasks(const BlockPlan& plan, int own) {
          " tiles are too many for one launch");
   return static_cast<unsigned>(blocks);
 }
-/// Returns the multiply-adds of one product over all pairs of rows of listed blocks.
-inline std::int64_t multiply_adds_of_product(const BlockPlan& plan) {
-  return plan.batch * plan.heads * plan.total * plan.block * plan.block * plan.width;
-}
 
 /// The rows that a block owns, a part of one of its blocks of slots.
 struct SlotRows {

@@ -55,11 +55,6 @@ KernelInputs inputs_of(const char* op, Kernel kernel, const KernelRows& all, con
   return in;
 }
 
-/// At tf32 and bf16 a GPU computes this call on tensor cores.
-Work work_of(const KernelInputs& in, const Tensor& factor) {
-  return {.product = fits_fused(in.x, in.w, factor.size(2))};
-}
-
 /// Checks a factor [B, H, rows of `like`, P].
 void require_factor(const char* op, const char* letter, const Tensor& factor, const Tensor& like) {
   require_same_kind(op, {&like, &factor});
@@ -79,22 +74,20 @@ Tensor factor_rows(const char* op, const KernelRows& u, const Tensor& x, KernelI
 /// C of (x, w) as one array: [G, N, L].
 Tensor whole_matrix(const KernelInputs& in) {
   Tensor c = tensor::matmul(in.x, in.w, Op::none, Op::transpose);  // [G, N, L]
-  on_device(c.device(), in_place(c), [&](auto tag) { exponentiate_on(tag, in, c); });
+  on_device(c.device(), [&](auto tag) { exponentiate_on(tag, in, c); });
   return c;
 }
 
 /// dx -= (sums + more) x, row by row; dx, x: [G, n, D], sums, more: [G, n]; `more` may be
 /// undefined.
 void subtract_weighted(Tensor& dx, const Tensor& x, const Tensor& sums, const Tensor& more = {}) {
-  on_device(x.device(), in_place(dx),
-            [&](auto tag) { subtract_weighted_on(tag, dx, x, sums, more); });
+  on_device(x.device(), [&](auto tag) { subtract_weighted_on(tag, dx, x, sums, more); });
 }
 
 /// e = dc c, entrywise, of which e may be dc, [G, N, L]; returns its row sums, [G, N].
 Tensor weigh_rows(const Tensor& c, const Tensor& dc, Tensor& e) {
   Tensor sums = empty_like(e, {e.size(0), e.size(1)});
-  const Work work = dc.raw() == e.raw() ? in_place(e) : Work{};
-  on_device(e.device(), work, [&](auto tag) { weigh_rows_on(tag, c, dc, e, sums); });
+  on_device(e.device(), [&](auto tag) { weigh_rows_on(tag, c, dc, e, sums); });
   return sums;
 }
 
@@ -139,8 +132,7 @@ Tensor kernel_times(Kernel kernel, const KernelRows& x, const Tensor& w, const T
   require_factor("kernel_times", "y", y, w);
   Tensor out = empty_like(y, x.rows.shape().with(3, y.size(3)));
   Tensor flat = joined(out);  // [G, N, P]
-  on_device(y.device(), work_of(in, joined(y)),
-            [&](auto tag) { kernel_times_on(tag, in, joined(y), flat); });
+  on_device(y.device(), [&](auto tag) { kernel_times_on(tag, in, joined(y), flat); });
   return out;
 }
 
@@ -150,8 +142,7 @@ Tensor kernel_transposed_times(Kernel kernel, const KernelRows& x, const Tensor&
   const Tensor rows = factor_rows("kernel_transposed_times", u, x.rows, in);  // [G, N, P]
   Tensor out = empty_like(w, w.shape().with(3, rows.size(2)));
   Tensor flat = joined(out);  // [G, L, P]
-  on_device(w.device(), work_of(in, rows),
-            [&](auto tag) { kernel_transposed_times_on(tag, in, rows, flat); });
+  on_device(w.device(), [&](auto tag) { kernel_transposed_times_on(tag, in, rows, flat); });
   return out;
 }
 
@@ -165,8 +156,7 @@ FormGradients kernel_form_backward(Kernel kernel, const KernelRows& x, const Ten
   const Tensor flat_y = joined(y);  // [G, L, P]
   FormGradients d{empty_like(in.x), empty_like(in.w), {}, {}};
   (want == Want::du ? d.du : d.dy) = empty_like(want == Want::du ? flat_u : flat_y);
-  on_device(w.device(), work_of(in, flat_u),
-            [&](auto tag) { kernel_form_backward_on(tag, in, flat_u, flat_y, d); });
+  on_device(w.device(), [&](auto tag) { kernel_form_backward_on(tag, in, flat_u, flat_y, d); });
   // A fused product multiplies the gradients of rows as it stores them.
   const auto of_rows = [&](const Tensor& gradient, const KernelRows& rows) {
     const Tensor by_head = gradient.reshape(rows.rows.shape());

@@ -89,11 +89,11 @@ template <class F> void dispatch(Form form, const Sizes& s, const F& f) {
 
 /// One block per chunk of rows, each with so many bytes of shared memory.
 inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& s, const Arrays& in,
-                  std::size_t bytes, const Work& work) {
+                  std::size_t bytes) {
   const std::int64_t blocks = s.heads * s.chunks;
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), name, ": ", blocks,
          " chunks of rows are too many for one launch");
-  cuda::launch({name, static_cast<unsigned>(blocks), kThreads, bytes, work}, kernel, s, in);
+  cuda::launch({name, static_cast<unsigned>(blocks), kThreads, bytes}, kernel, s, in);
 }
 
 void fp32_form(Form form, const Sizes& s, const Arrays& in);

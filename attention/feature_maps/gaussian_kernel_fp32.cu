@@ -298,11 +298,8 @@ template <int kD, int kP, Form kForm> __global__ void __launch_bounds__(kThreads
 }  // namespace
 
 void fp32_form(Form form, const Sizes& s, const Arrays& in) {
-  const std::int64_t products =
-      has_gradient(form) ? 3 * s.width + 2 * s.factor : s.width + s.factor;
-  const Work work{.multiply_adds = s.heads * s.rows * s.landmarks * products};
   dispatch(form, s, [&]<int kD, int kP, Form kForm>() {
-    start("kernel products", form_kernel<kD, kP, kForm>, s, in, sizeof(Shared<kD, kP>), work);
+    start("kernel products", form_kernel<kD, kP, kForm>, s, in, sizeof(Shared<kD, kP>));
   });
 }
 

@@ -84,27 +84,20 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
   }
 }
 
-template <Precision kPrecision>
-void form_at(Form form, const Sizes& s, const Arrays& in, const Work& work) {
+template <Precision kPrecision> void form_at(Form form, const Sizes& s, const Arrays& in) {
   dispatch(form, s, [&]<int kD, int kP, Form kForm>() {
     start("kernel products on tensor cores", form_kernel<kPrecision, kD, kP, kForm>, s, in,
-          sizeof(Shared<TensorCore<kPrecision>, kD, kP>), work);
+          sizeof(Shared<TensorCore<kPrecision>, kD, kP>));
   });
 }
 
 }  // namespace
 
 void tensor_core_form(Form form, const Sizes& s, const Arrays& in) {
-  const bool rows = form != Form::transposed;
-  const bool landmarks = form != Form::times;
-  const int sides = (rows ? 1 : 0) + (landmarks ? 1 : 0);
-  const std::int64_t of_side = has_gradient(form) ? 2 * s.width + s.factor : s.width;
-  const Work work{.multiply_adds = s.heads * s.rows * s.landmarks * (sides * of_side + s.factor),
-                  .product = true};
   if (precision(Device::cuda) == Precision::tf32) {
-    form_at<Precision::tf32>(form, s, in, work);
+    form_at<Precision::tf32>(form, s, in);
   } else {
-    form_at<Precision::bf16>(form, s, in, work);
+    form_at<Precision::bf16>(form, s, in);
   }
 }
 

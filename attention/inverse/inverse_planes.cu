@@ -61,15 +61,9 @@ template <class L> __global__ void __launch_bounds__(L::kThreads) backward_kerne
 template <class L> constexpr std::size_t kSharedBytes = 3 * sizeof(Square<L>);
 
 /// A block for each of `count` matrices.
-template <class L> void launch(const char* name, void (*kernel)(Steps), const Steps& s,
-                               std::int64_t count, std::int64_t products) {
-  const std::int64_t size = s.size;
-  cuda::launch({name,
-                static_cast<unsigned>(count),
-                L::kThreads,
-                kSharedBytes<L>,
-                {.multiply_adds = products * s.steps * count * size * size * size}},
-               kernel, s);
+template <class L>
+void launch(const char* name, void (*kernel)(Steps), const Steps& s, std::int64_t count) {
+  cuda::launch({name, static_cast<unsigned>(count), L::kThreads, kSharedBytes<L>}, kernel, s);
 }
 
 Steps steps_of(const Tensor& m, const InverseTrace& trace) {
@@ -89,8 +83,6 @@ bool inverse_planes_fit(std::int64_t size) {
   return fit;
 }
 
-// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
-
 void inverse_steps_by_planes(const Tensor& m, InverseTrace& trace) {
   Steps s = steps_of(m, trace);
   s.m = m.data<float>();
@@ -98,7 +90,7 @@ void inverse_steps_by_planes(const Tensor& m, InverseTrace& trace) {
   s.result = trace.iterates.back().data<float>();
   square::dispatch_size(s.size, [&]<int kSize>() {
     using L = Layout<kSize>;
-    launch<L>("iterative inverse bf16x3", forward_kernel<L>, s, m.size(0), 4);
+    launch<L>("iterative inverse bf16x3", forward_kernel<L>, s, m.size(0));
   });
 }
 
@@ -113,7 +105,7 @@ void inverse_steps_backward_by_planes(const Tensor& m, const InverseTrace& trace
   s.aside = aside.data<float>();
   square::dispatch_size(s.size, [&]<int kSize>() {
     using L = Layout<kSize>;
-    launch<L>("iterative inverse backward bf16x3", backward_kernel<L>, s, m.size(0), 8);
+    launch<L>("iterative inverse backward bf16x3", backward_kernel<L>, s, m.size(0));
   });
 }
 

@@ -191,7 +191,7 @@ Tensor inverse_forward(const Tensor& m, const InverseConfig& config, InverseSave
   saved.coefficient = empty_like(largest);
   saved.argmax = argmax;
   Tensor start = tensor::transpose(batch);  // [G, L, L]
-  on_device(m.device(), in_place(start), [&, &sums = largest](auto tag) {
+  on_device(m.device(), [&, &sums = largest](auto tag) {
     scale_start_on(tag, sums, saved.coefficient, start);  // (1)
   });
 
@@ -230,7 +230,7 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
   // (1)
   const Tensor dstart_t = tensor::transpose(dstart);  // [G, L, L]
   Tensor dc = empty_like(s.m, s.m.shape().first(2));  // [G, L]
-  on_device(dz.device(), in_place(dm),
+  on_device(dz.device(),
             [&](auto tag) { start_backward_on(tag, s.m, dstart_t, s.coefficient, dm, dc); });
   if (s.config.detach_start) return dm.reshape(dz.shape());
   dc = sum_over_scope(dc, s.m.size(0) / s.coefficient.numel());

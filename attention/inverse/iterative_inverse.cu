@@ -164,15 +164,12 @@ template <class F> void dispatch(const Steps& s, int most_blocks, const F& f) {
   }
 }
 
-/// One block a matrix, or two; they form `products` products a step.
-template <class L>
-void launch(const char* name, void (*kernel)(Steps), const Steps& s, std::int64_t products) {
-  const std::int64_t size = s.size;
+/// One block a matrix, or two.
+template <class L> void launch(const char* name, void (*kernel)(Steps), const Steps& s) {
   cuda::launch({.name = name,
                 .grid = static_cast<unsigned>(s.count * L::kBlocks),
                 .block = L::kThreads,
                 .shared_bytes = kSharedBytes<L>,
-                .work = {.multiply_adds = products * s.steps * s.count * size * size * size},
                 .cluster = L::kBlocks},
                kernel, s);
 }
@@ -212,8 +209,6 @@ int inverse_blocks_on(Cuda, std::int64_t count, std::int64_t size, int most_bloc
   return blocks;
 }
 
-// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
-
 void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace, int most_blocks) {
   if (!trace.factors.empty()) return inverse_steps_batched(m, trace);
   if (trace.planes.defined()) return inverse_steps_by_planes(m, trace);
@@ -221,7 +216,7 @@ void inverse_steps_on(Cuda, const Tensor& m, InverseTrace& trace, int most_block
   dispatch(s, most_blocks, [&]<class L, class Product>() {
     constexpr const char* kName =
         Product::kOnTensorCores ? "iterative inverse 3xTF32" : "iterative inverse";
-    launch<L>(kName, forward_kernel<L, Product>, s, 4);
+    launch<L>(kName, forward_kernel<L, Product>, s);
   });
 }
 
@@ -239,7 +234,7 @@ void inverse_steps_backward_on(Cuda, const Tensor& m, const InverseTrace& trace,
   dispatch(s, most_blocks, [&]<class L, class Product>() {
     constexpr const char* kName = Product::kOnTensorCores ? "iterative inverse backward 3xTF32"
                                                           : "iterative inverse backward";
-    launch<L>(kName, backward_kernel<L, Product>, s, 11);
+    launch<L>(kName, backward_kernel<L, Product>, s);
   });
 }
 

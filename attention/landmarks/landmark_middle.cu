@@ -377,12 +377,10 @@ template <class F> void dispatch(std::int64_t size, std::int64_t width, const F&
   });
 }
 
-template <class L, int kWidth> void launch(const char* name, void (*kernel)(Middle),
-                                           const Middle& s, std::int64_t count,
-                                           std::int64_t multiply_adds) {
+template <class L, int kWidth>
+void launch(const char* name, void (*kernel)(Middle), const Middle& s, std::int64_t count) {
   constexpr std::size_t kBytes = kSharedBytes<L, kWidth>;
-  const Work work{.multiply_adds = count * multiply_adds};
-  cuda::launch({name, static_cast<unsigned>(count), L::kThreads, kBytes, work}, kernel, s);
+  cuda::launch({name, static_cast<unsigned>(count), L::kThreads, kBytes}, kernel, s);
 }
 
 Middle middle_of(const MiddleSaved& saved) {
@@ -412,7 +410,7 @@ Middle whole_middle_of(const MiddleSaved& saved) {
 template <Op kOp> void thin_product(const Middle& s, std::int64_t count) {
   dispatch(s.size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
     launch<L, kWidth>("thin product of landmark middle bf16x3", thin_kernel<L, kWidth, kOp>, s,
-                      count, std::int64_t{s.size} * s.size * s.columns);
+                      count);
   });
 }
 
@@ -426,14 +424,10 @@ bool middle_fits(std::int64_t size, std::int64_t width) {
   return fits;
 }
 
-// The kernels' names tell which GEMM throughput applies (train/lab/bench/roofline.cpp).
-
 void fused_inverse(MiddleSaved& saved) {
   const Middle s = middle_of(saved);
-  const std::int64_t size = s.size, square = size * size;
-  dispatch(size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
-    launch<L, kWidth>("landmark middle bf16x3", forward_kernel<L, kWidth>, s, saved.r.size(0),
-                      square * (4 * s.steps * size + s.width));
+  dispatch(s.size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
+    launch<L, kWidth>("landmark middle bf16x3", forward_kernel<L, kWidth>, s, saved.r.size(0));
   });
 }
 
@@ -450,14 +444,14 @@ void fused_dp(const MiddleSaved& saved, const Tensor& dt, Tensor& dp) {
 
 void fused_dw(const MiddleSaved& saved, const Tensor& dt, Tensor& dw) {
   Middle s = whole_middle_of(saved);
-  const std::int64_t size = s.size, square = size * size, rows = saved.planes.size(2);
+  const std::int64_t rows = saved.planes.size(2);
   const Tensor aside = Tensor::empty({saved.r.size(0), 2, rows, rows}, DType::f32, Device::cuda);
   s.dt = dt.data<float>();
   s.dw = dw.data<float>();
   s.aside = aside.data<float>();
-  dispatch(size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
+  dispatch(s.size, std::max(s.width, s.columns), [&]<class L, int kWidth>() {
     launch<L, kWidth>("landmark middle backward bf16x3", backward_kernel<L, kWidth>, s,
-                      saved.r.size(0), square * (8 * s.steps * size + 2 * s.width + 2 * s.columns));
+                      saved.r.size(0));
   });
 }
 

@@ -244,14 +244,13 @@ template <class F> void at_precision_and_width(const Sizes& s, const F& f) {
   }
 }
 
-/// So many multiply-adds for each row and feature.
+/// Launches one block per chunk of rows of every head.
 void run(const char* name, void (*kernel)(Sizes, Pass), const Sizes& s, const Pass& p,
-         std::size_t bytes, std::int64_t multiply_adds) {
+         std::size_t bytes) {
   const std::int64_t blocks = s.heads * s.chunks;
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), name, ": ", blocks,
          " chunks of rows are too many for one launch");
-  const Work work{.multiply_adds = s.heads * s.rows * s.landmarks * multiply_adds, .product = true};
-  cuda::launch({name, static_cast<unsigned>(blocks), kThreads, bytes, work}, kernel, s, p);
+  cuda::launch({name, static_cast<unsigned>(blocks), kThreads, bytes}, kernel, s, p);
 }
 
 /// The passes by name.
@@ -263,19 +262,17 @@ void run(Step step, const Sizes& s, const Pass& p) {
     switch (step) {
       case Step::key_maxima:
         return run("largest features of keys", key_maxima_kernel<kPrecision, kD, kP>, s, p,
-                   2 * sizeof(Tile<Core, kD>), s.width);
+                   2 * sizeof(Tile<Core, kD>));
       case Step::keys:
-        return run("features of keys", keys_kernel<kPrecision, kD, kP>, s, p, bytes,
-                   s.width + s.factor);
+        return run("features of keys", keys_kernel<kPrecision, kD, kP>, s, p, bytes);
       case Step::queries:
-        return run("features of queries", queries_kernel<kPrecision, kD, kP>, s, p, bytes,
-                   2 * s.width + s.factor);
+        return run("features of queries", queries_kernel<kPrecision, kD, kP>, s, p, bytes);
       case Step::queries_backward:
         return run("features of queries backward", queries_backward_kernel<kPrecision, kD, kP>, s,
-                   p, bytes, 3 * s.width + 2 * s.factor);
+                   p, bytes);
       case Step::keys_backward:
         return run("features of keys backward", keys_backward_kernel<kPrecision, kD, kP>, s, p,
-                   bytes, 2 * s.width + 2 * s.factor);
+                   bytes);
     }
   });
 }

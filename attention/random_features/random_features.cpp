@@ -48,8 +48,7 @@ Tensor products_and_maxima(const KernelInputs& in, const FeatureMaxima& rows) {
 void exponentiate_stabilised(const KernelInputs& in, const Tensor& c, Tensor& products) {
   KernelInputs shifted = in;
   shifted.xx = tensor::subtract(in.xx, c.reshape(in.xx.shape()));
-  on_device(products.device(), in_place(products),
-            [&](auto tag) { exponentiate_on(tag, shifted, products); });
+  on_device(products.device(), [&](auto tag) { exponentiate_on(tag, shifted, products); });
 }
 
 }  // namespace

@@ -155,7 +155,6 @@ void sampled_measure_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& ke
   const std::int64_t heads = q.size(0) * q.size(1), n = q.size(2), width = q.size(3);
   constexpr std::int64_t kColumns = 4 * kFours;
   const std::int64_t fours = ceil_div(width, kColumns) * kFours;
-  const Work work{.multiply_adds = measure.numel() * keys.cols() * width};
   dispatch_float(q.dtype(), [&]<class T>() {
     const std::int64_t row_bytes = fours * static_cast<std::int64_t>(sizeof(cuda::Four<T>));
     ENSURE(row_bytes <= kPartBytes, "sampled_measure on cuda: heads too wide: q ", q);
@@ -176,9 +175,8 @@ void sampled_measure_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& ke
     void (*const kernel)(Sample<T>) =
         width <= kColumns ? measure_kernel<T, true> : measure_kernel<T, false>;
     const std::size_t bytes = (in.part + kWarps) * row_bytes;
-    cuda::launch(
-        {"sampled measure", static_cast<unsigned>(heads * in.blocks), kThreads, bytes, work},
-        kernel, in);
+    cuda::launch({"sampled measure", static_cast<unsigned>(heads * in.blocks), kThreads, bytes},
+                 kernel, in);
   });
 }
 

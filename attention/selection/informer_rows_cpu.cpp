@@ -5,7 +5,6 @@
 #include <type_traits>
 
 #include "attention/selection/informer_rows.hpp"
-#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
@@ -76,7 +75,6 @@ void sampled_measure_on(Cpu, const Tensor& q, const Tensor& k, const Tensor& key
   const std::int64_t per_list = keys.size(0) == 1 ? q.size(0) * q.size(1) : q.size(1);  // heads
   const std::int64_t count = measure.numel();
   const std::int32_t* const index = keys.data<std::int32_t>();  // [A, N, S]
-  tensor::count_multiply_adds(count * samples * width);
   dispatch_float(q.dtype(), [&]<class T>() {
     const T *const query = q.data<T>(), *const key = k.data<T>();  // [B, H, N, D]
     T* const to = measure.data<T>();                               // [B, H, N]

@@ -156,13 +156,9 @@ TiledBackward backward_on_tensor_cores(const TiledPlan& plan, TiledInputs in,
   in.dlse = dlse;
   TiledBackward result{empty_like(in.q), empty_like(in.k),
                        in.v.defined() ? empty_like(in.v) : Tensor()};
-  on_device(Device::cuda, {.product = true},
-            [&](auto tag) { tiled_backward_on(tag, plan, in, dout, {}, result); });
+  on_device(Device::cuda, [&](auto tag) { tiled_backward_on(tag, plan, in, dout, {}, result); });
   return result;
 }
-
-/// At tf32 and bf16 a GPU computes this call on tensor cores.
-Work work_of(const Tensor& q) { return {.product = q.size(3) <= kTensorCoreWidth}; }
 
 }  // namespace
 
@@ -191,7 +187,7 @@ TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   if (plan.score == Score::softmax) {
     result.lse = empty_like(q, q.shape().first(3));
   }
-  on_device(q.device(), work_of(q), [&](auto tag) { tiled_forward_on(tag, plan, in, result); });
+  on_device(q.device(), [&](auto tag) { tiled_forward_on(tag, plan, in, result); });
   return result;
 }
 
@@ -232,8 +228,7 @@ TiledBackward tiled_backward(const Tensor& q, const Tensor& k, const Tensor& v, 
   }
 
   TiledBackward result{empty_like(q), empty_like(k), v.defined() ? empty_like(v) : Tensor()};
-  on_device(q.device(), work_of(q),
-            [&](auto tag) { tiled_backward_on(tag, plan, in, dout, delta, result); });
+  on_device(q.device(), [&](auto tag) { tiled_backward_on(tag, plan, in, dout, delta, result); });
   if (plan.score == Score::gaussian) {
     tensor::accumulate(result.dq, scale_rows(in.q, out_dot), -plan.scale);  // (4)
     tensor::accumulate(result.dk, scale_rows(in.k, dots_as_multiplied(v, result.dv)),

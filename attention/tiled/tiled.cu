@@ -320,18 +320,15 @@ std::int64_t ranges_of_keys(const TiledPlan& plan) {
   return std::clamp<std::int64_t>(kBlocks / heads, 1, kMost);
 }
 
-/// Launches one block per `own` rows of every head. It forms `products` products of all
-/// queries with all keys, or of weights with either.
+/// Launches one block per `own` rows of every head.
 template <class Shared, class T, class... More>
 void launch(void (*kernel)(TiledPlan, Arrays<T>, More...), const TiledPlan& plan,
-            const Arrays<T>& in, std::int64_t rows, int own, std::int64_t products,
-            const More&... more) {
+            const Arrays<T>& in, std::int64_t rows, int own, const More&... more) {
   static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
   const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, own);
   if (blocks == 0) return;
-  const Work work{.multiply_adds = products * tiled_cuda::multiply_adds_of_product(plan)};
-  cuda::launch({"tiled attention", static_cast<unsigned>(blocks), kThreads, sizeof(Shared), work},
-               kernel, plan, in, more...);
+  cuda::launch({"tiled attention", static_cast<unsigned>(blocks), kThreads, sizeof(Shared)}, kernel,
+               plan, in, more...);
 }
 
 }  // namespace
@@ -346,7 +343,7 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
     const Arrays<T> a = tiled_cuda::forward_arrays<T>(in, result);
     const auto kernel = plan.score == Score::softmax ? forward_kernel<T, kWidth, Score::softmax>
                                                      : forward_kernel<T, kWidth, Score::gaussian>;
-    launch<ForwardShared<S, T>>(kernel, plan, a, plan.queries, S::kBlockM, 2);
+    launch<ForwardShared<S, T>>(kernel, plan, a, plan.queries, S::kBlockM);
   });
 }
 
@@ -370,7 +367,7 @@ void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const
                          Device::cuda);
     }
     const int own = static_cast<int>(tiles_of_range) * S::kBlockM;
-    launch<BackwardShared<S, T>>(backward_kernel<T, kWidth>, plan, a, plan.keys, own, 5,
+    launch<BackwardShared<S, T>>(backward_kernel<T, kWidth>, plan, a, plan.keys, own,
                                  Ranges<T>{own, dq.data<T>()});
     if (ranges > 1) {
       const std::int64_t size = result.dq.numel();

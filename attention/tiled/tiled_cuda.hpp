@@ -95,12 +95,6 @@ template <class T> __device__ Consecutive<T> rows_of(T* source, const TiledPlan&
   return {head, first, count, plan.width};
 }
 
-/// Returns the multiply-adds of one product of queries and keys, or of weights with either, in all
-/// heads.
-inline std::int64_t multiply_adds_of_product(const TiledPlan& plan) {
-  return plan.batch * plan.heads * plan.queries * plan.keys * plan.width;
-}
-
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& in);
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& in);
 

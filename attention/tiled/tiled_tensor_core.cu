@@ -339,8 +339,7 @@ enum class Owns { queries, keys };
 
 template <class P, Owns kOwns, class Memory, class Operands>
 void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
-           const TiledPlan& plan, const Arrays<float>& arrays, const Operands& in,
-           std::int64_t products) {
+           const TiledPlan& plan, const Arrays<float>& arrays, const Operands& in) {
   constexpr bool of_keys = kOwns == Owns::keys;
   const std::int64_t blocks = of_keys ? blocks_for(plan, plan.keys, kKeyBlockM)
                                       : blocks_for(plan, plan.queries, P::kTall * kBlockM);
@@ -357,10 +356,9 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
   } else {
     result.dq = arrays.dq;
   }
-  const Work work{.multiply_adds = products * multiply_adds_of_product(plan), .product = true};
   constexpr int kBlockThreads = of_keys ? kKeyThreads<P> : kThreads;
-  cuda::launch({name, static_cast<unsigned>(blocks), kBlockThreads, sizeof(Memory), work}, kernel,
-               plan, result, in);
+  cuda::launch({name, static_cast<unsigned>(blocks), kBlockThreads, sizeof(Memory)}, kernel, plan,
+               result, in);
 }
 
 /// Calls f.operator()<precision, kWidth, kDrops>(): where nothing is dropped, kernels spend nothing
@@ -385,8 +383,7 @@ void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
                             ? forward_kernel<kPrecision, kWidth, Score::softmax, kDrops>
                             : forward_kernel<kPrecision, kWidth, Score::gaussian, kDrops>;
     start<P, Owns::queries, Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan,
-                                                arrays, operands.tiles,
-                                                arrays.out == nullptr ? 1 : 2);
+                                                arrays, operands.tiles);
   });
 }
 
@@ -396,10 +393,10 @@ void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
     start<P, Owns::keys, Shared<QueryTile<P>>>("key gradient on tensor cores",
                                                key_gradient_kernel<kPrecision, kWidth, kDrops>,
-                                               plan, arrays, operands.tiles, 4);
+                                               plan, arrays, operands.tiles);
     start<P, Owns::queries, Shared<KeyTile<P>>>("query gradient on tensor cores",
                                                 query_gradient_kernel<kPrecision, kWidth, kDrops>,
-                                                plan, arrays, operands.tiles, 3);
+                                                plan, arrays, operands.tiles);
   });
 }
 

@@ -240,8 +240,7 @@ void classify_on(Cuda, const ClassifierPlan& plan, const Tensor& x, const Classi
   dispatch_float(x.dtype(), [&]<class T>() {
     const Tensor scores = Tensor::empty({2, plan.b}, x.dtype(), Device::cuda);
     const auto shared = static_cast<std::size_t>(padded(plan.k) + padded(plan.f) + plan.c);
-    const Work work{.multiply_adds = plan.b * plan.f * (plan.k + plan.c)};
-    cuda::launch({"classifier", cuda::grid_for(plan.b, 1), kThreads, sizeof(T) * shared, work},
+    cuda::launch({"classifier", cuda::grid_for(plan.b, 1), kThreads, sizeof(T) * shared},
                  forward_kernel<T>,
                  Forward<T>{plan, x.data<T>(), Weights<T>(w), labels.data<std::int32_t>(),
                             class_weights.data_or_null<T>(), out.hidden.data<T>(),
@@ -258,10 +257,9 @@ void classify_backward_on(Cuda, const ClassifierPlan& plan, const Tensor& x,
                           Tensor& dx, Tensor& dparams) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const auto shared = static_cast<std::size_t>(std::max(plan.b, plan.f) + plan.b);
-    const Work work{.multiply_adds = 2 * plan.b * plan.f * (plan.k + plan.c)};
     cuda::launch(
         {"classifier backward", cuda::grid_for(plan.b + plan.f + 1, 1), kThreads,
-         sizeof(T) * shared, work},
+         sizeof(T) * shared},
         backward_kernel<T>,
         Gradients<T>{plan, x.data<T>(), Weights<T>(w), saved.hidden.data<T>(),
                      saved.dlogits.data<T>(), dloss.data<T>(), dx.data<T>(), dparams.data<T>()});

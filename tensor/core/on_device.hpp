@@ -3,13 +3,11 @@
 // ccache).
 #pragma once
 
-#include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "tensor/core/device.hpp"
 #include "tensor/core/error.hpp"
-#include "tensor/core/traffic.hpp"
 
 namespace skytape {
 
@@ -19,15 +17,9 @@ inline constexpr bool kHaveCuda = true;
 inline constexpr bool kHaveCuda = false;
 #endif
 
-/// The work of a kernel that reads these arrays and writes them, too.
-template <class... Arrays> [[nodiscard]] Work in_place(const Arrays&... arrays) {
-  return {.bytes = (static_cast<std::int64_t>(arrays.bytes()) + ...)};
-}
-
-/// Calls f(Cpu{}) or f(Cuda{}), which launch a kernel of such work (traffic.hpp). Throws in a build
-/// without CUDA when the device is cuda.
-template <class F> decltype(auto) on_device(Device device, const Work& work, F&& f) {
-  const LaunchScope scope(work);
+/// Calls f(Cpu{}) or f(Cuda{}), which launch a kernel. Throws in a build without CUDA when the
+/// device is cuda.
+template <class F> decltype(auto) on_device(Device device, F&& f) {
   if (device == Device::cuda) {
     if constexpr (kHaveCuda) {
       return std::forward<F>(f)(Cuda{});
@@ -36,9 +28,6 @@ template <class F> decltype(auto) on_device(Device device, const Work& work, F&&
     }
   }
   return std::forward<F>(f)(Cpu{});
-}
-template <class F> decltype(auto) on_device(Device device, F&& f) {
-  return on_device(device, Work{}, std::forward<F>(f));
 }
 /// f(Cuda{}), for what a CPU has no part in. Throws in a build without CUDA.
 template <class F> std::invoke_result_t<F, Cuda> on_cuda(const F& f) {

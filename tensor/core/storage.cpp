@@ -148,7 +148,6 @@ Storage::Storage(std::size_t bytes, Device device) : bytes_(size_class(bytes)), 
     const std::lock_guard lock(graph_mutex);
     ++graphs_->tensors;
   }
-  TrafficHooks::made(*this);
   const std::lock_guard lock(pool.mutex);
   pool.stats.system_allocations += from_system;
   pool.stats.live_bytes += static_cast<std::int64_t>(bytes_);

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "tensor/core/traffic.hpp"
-
 namespace skytape {
 
 const char* name(DType dtype) {
@@ -150,9 +148,7 @@ std::int64_t Tensor::rows() const { return rank() == 0 ? 1 : shape_.first(rank()
 
 void* Tensor::raw() const {
   ENSURE(defined(), "Tensor::data: the tensor is undefined");
-  std::byte* const begin = static_cast<std::byte*>(storage_->data()) + offset_bytes_;
-  TrafficHooks::touched(*storage_, begin, bytes());
-  return begin;
+  return static_cast<std::byte*>(storage_->data()) + offset_bytes_;
 }
 
 void* Tensor::raw_as(DType dtype) const {
@@ -221,7 +217,6 @@ Tensor Tensor::to(DType target) const {
 void Tensor::copy_from(const Tensor& source) {
   ENSURE(shape_ == source.shape_ && dtype_ == source.dtype_, "copy_from: target ", *this,
          ", source ", source);
-  const LaunchScope scope({});
   copy_bytes(raw(), device(), source.raw(), source.device(), bytes());
 }
 

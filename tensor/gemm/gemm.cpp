@@ -44,9 +44,7 @@ Product product_of(const char* op, const Tensor& a, Op op_a, const Tensor& b, Op
 
 void run(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   if (c.numel() == 0) return;
-  Work work = plan.beta == 0 ? Work{} : in_place(c);
-  work.product = true;
-  on_device(c.device(), work, [&](auto tag) { gemm_on(tag, plan, a, b, c); });
+  on_device(c.device(), [&](auto tag) { gemm_on(tag, plan, a, b, c); });
 }
 
 }  // namespace
@@ -68,7 +66,7 @@ Tensor matmul_sum(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
     c.fill(0);
     return c;
   }
-  on_device(c.device(), {.product = true}, [&](auto tag) { gemm_sum_on(tag, plan, a, b, c); });
+  on_device(c.device(), [&](auto tag) { gemm_sum_on(tag, plan, a, b, c); });
   return c;
 }
 

@@ -119,16 +119,6 @@ Tensor rounded(const Tensor& x) {
   return numbers;
 }
 
-/// Operands of so many bytes a number and the result pass through memory once.
-Work work_of(const GemmPlan& p, const Tensor& c, std::int64_t operand_size) {
-  const std::int64_t a = (p.stride_a == 0 ? 1 : p.batch) * p.m * p.k;
-  const std::int64_t b = (p.stride_b == 0 ? 1 : p.batch) * p.k * p.n;
-  const std::int64_t results = p.batch * p.m * p.n;
-  return {.bytes = operand_size * (a + b) + static_cast<std::int64_t>(size_of(c.dtype())) * results,
-          .multiply_adds = results * p.k,
-          .product = precision(Device::cuda) != Precision::fp32};
-}
-
 }  // namespace
 
 void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
@@ -148,23 +138,18 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
   const bool at_bf16 = c.dtype() == DType::f32 && precision(Device::cuda) == Precision::bf16;
   if (at_bf16 && rounds_first(plan)) {
     const Tensor x = rounded(a), y = rounded(b);
-    return cuda::submit("product", work_of(plan, c, 2), [&] {
-      multiply_bf16(plan, Call(plan), x.data<std::int32_t>(), y.data<std::int32_t>(),
-                    c.data<float>(), CUDA_R_16BF, CUBLAS_COMPUTE_32F);
-    });
+    return multiply_bf16(plan, Call(plan), x.data<std::int32_t>(), y.data<std::int32_t>(),
+                         c.data<float>(), CUDA_R_16BF, CUBLAS_COMPUTE_32F);
   }
-  const auto operand_size = static_cast<std::int64_t>(size_of(c.dtype()));
-  cuda::submit("product", work_of(plan, c, operand_size), [&] {
-    const Call sizes(plan);
-    if (c.dtype() == DType::f64) {
-      multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
-    } else if (at_bf16) {
-      multiply_bf16(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>(), CUDA_R_32F,
-                    CUBLAS_COMPUTE_32F_FAST_16BF);
-    } else {
-      multiply_f32(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
-    }
-  });
+  const Call sizes(plan);
+  if (c.dtype() == DType::f64) {
+    multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
+  } else if (at_bf16) {
+    multiply_bf16(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>(), CUDA_R_32F,
+                  CUBLAS_COMPUTE_32F_FAST_16BF);
+  } else {
+    multiply_f32(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
+  }
 }
 
 void gemm_sum_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {

@@ -14,7 +14,6 @@
 #include <Eigen/Core>
 
 #include "tensor/core/tensor.hpp"
-#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/gemm_bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -65,7 +64,6 @@ template <class T> struct SerialProduct {
     const std::int64_t m = c.rows, n = c.columns, k = a.op == Op::none ? a.columns : a.rows;
     if (m == 0 || n == 0) return;
     if (k == 0) return scale_target();
-    count_multiply_adds(m * n * k);
     const OneThread guard;
     if constexpr (kHaveDnnl && std::is_same_v<T, float>) {
       if (precision(Device::cpu) == Precision::bf16) {

@@ -85,21 +85,19 @@ void accumulate(Tensor& y, const Tensor& x, double scale) {
   require_float("accumulate", y);
   require_same_kind("accumulate", {&y, &x});
   ENSURE(y.shape() == x.shape(), "accumulate: shapes differ: target ", y, ", source ", x);
-  on_device(y.device(), in_place(y), [&](auto tag) { accumulate_on(tag, y, x, scale); });
+  on_device(y.device(), [&](auto tag) { accumulate_on(tag, y, x, scale); });
 }
 
 void accumulate_all(std::span<Addition> additions) {
   if (additions.empty()) return;
   const Tensor& first = additions.front().target;
-  Work work;
   for (const auto& [target, source] : additions) {
     require_float("accumulate_all", target);
     require_same_kind("accumulate_all", {&first, &target, &source});
     ENSURE(target.shape() == source.shape(), "accumulate_all: shapes differ: target ", target,
            ", source ", source);
-    work.bytes += in_place(target).bytes;
   }
-  on_device(first.device(), work, [&](auto tag) { accumulate_all_on(tag, additions); });
+  on_device(first.device(), [&](auto tag) { accumulate_all_on(tag, additions); });
 }
 
 Tensor mask_rows(const Tensor& x, const Tensor& mask, double scale) {

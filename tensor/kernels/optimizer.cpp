@@ -20,8 +20,7 @@ void adamw_step(Tensor& values, const Tensor& gradients, Tensor& m, Tensor& v, s
          "adamw_step: expected beta2 in [0, 1) and epsilon, weight_decay, clip_value >= 0, got ",
          beta2, ", ", epsilon, ", ", weight_decay, ", ", clip_value);
   const AdamwStep step{begin, end, hyper.data<double>(), clip_value, weight_decay, beta2, epsilon};
-  on_device(values.device(), in_place(values, m, v),
-            [&](auto tag) { adamw_on(tag, step, values, gradients, m, v); });
+  on_device(values.device(), [&](auto tag) { adamw_on(tag, step, values, gradients, m, v); });
 }
 
 }  // namespace skytape::tensor

@@ -7,13 +7,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "tensor/core/error.hpp"
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/core/tensor.hpp"
-#include "tensor/core/traffic.hpp"
-#include "tensor/names/kernel_names.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include <simulator.hpp>  // of tests/cuda_simulator
 #endif
@@ -43,13 +42,12 @@ cublasHandle_t cublas();
 /// join of both: it may not be started early.
 [[nodiscard]] bool follows_crossing();
 
-/// Metadata of the device by which kernels are chosen. Where launches are only counted and there is
-/// no device to ask, it is that of an H100 or H200.
+/// Metadata of the device by which kernels are chosen.
 struct DeviceFacts {
-  int compute_capability = 9;             // the major number
-  std::size_t shared_bytes = 227 * 1024;  // that a block may have
-  int multiprocessors = 132;
-  bool clusters = true;                // of blocks (cluster.hpp)
+  int compute_capability = 0;    // the major number
+  std::size_t shared_bytes = 0;  // that a block may have
+  int multiprocessors = 0;
+  bool clusters = false;               // of blocks (cluster.hpp)
   std::int64_t most_blocks = 1 << 20;  // of a kernel that loops beyond it
 };
 [[nodiscard]] DeviceFacts device_facts();
@@ -57,23 +55,6 @@ struct DeviceFacts {
 /// Returns whether the device's blocks may have so many bytes of dynamic shared memory.
 [[nodiscard]] inline bool has_shared(std::size_t bytes) {
   return bytes <= device_facts().shared_bytes;
-}
-
-/// To be called behind each kernel (with its blocks), product and copy that was submitted to the
-/// stream, for time_launches (timing/kernel_times.hpp).
-void submitted(const char* name, std::int64_t blocks = 0);
-/// Returns whether time_launches is active: one stream runs everything then.
-[[nodiscard]] bool launches_are_timed();
-
-/// Calls f, which submits a library's product or a copy to the stream. Where a GpuCount lives, its
-/// work is counted instead.
-template <class F> void submit(const char* name, const Work& work, const F& f) {
-  if (GpuCount::active()) return GpuCount::call(name, work);
-  f();
-  submitted(name);
-}
-[[nodiscard]] inline Work copy_of(std::size_t bytes) {
-  return {.bytes = 2 * static_cast<std::int64_t>(bytes)};
 }
 
 /// All arguments of a kernel that may be started while the one before it still runs (programmatic
@@ -134,10 +115,9 @@ struct ExtendedLaunch {
 
 /// The parameters of a launch; the grid must not be empty.
 struct LaunchParams {
-  const char* name;  // for errors, times and counts
+  const char* name;  // for errors
   dim3 grid, block;
   std::size_t shared_bytes = 0;  // dynamic
-  Work work{};                   // without the arrays that the arguments point to
   unsigned cluster = 1;          // blocks of a cluster, along x (cluster.hpp)
 };
 
@@ -145,21 +125,11 @@ struct LaunchParams {
 /// of this device cannot have them.
 void allow_shared(const char* name, const void* kernel, std::size_t bytes);
 
-/// Runs a kernel on the stream. One that takes a Late may be started early. Where a GpuCount lives,
-/// the kernel is counted instead.
+/// Runs a kernel on the stream. One that takes a Late may be started early.
 template <class... P, class... A>
 void launch(const LaunchParams& params, void (*kernel)(P...), A&&... args) {
-  const auto& [name, grid, block, shared_bytes, work, cluster] = params;
-  const std::int64_t blocks = std::int64_t{grid.x} * grid.y * grid.z;
+  const auto& [name, grid, block, shared_bytes, cluster] = params;
   const auto* const function = reinterpret_cast<const void*>(kernel);
-  if (GpuCount::active()) {
-    const auto see = [](auto value) {
-      __builtin_clear_padding(&value);  // old addresses may lie there
-      GpuCount::argument(&value, sizeof value);
-    };
-    (see(static_cast<P>(args)), ...);
-    return GpuCount::kernel(name, function, blocks, work);
-  }
   if (shared_bytes > 0) allow_shared(name, function, shared_bytes);
 #ifdef SKYTAPE_CUDA_SIMULATED
   cuda_simulator::launch<P...>(name, kernel, grid, block, cluster, shared_bytes, stream(),
@@ -178,7 +148,6 @@ void launch(const LaunchParams& params, void (*kernel)(P...), A&&... args) {
   if (status != cudaSuccess) {
     throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
   }
-  submitted(name, blocks);
 }
 
 /// The block's array of type Array in shared memory, e.g. shared<float[32][33]>(). One array per
@@ -315,6 +284,15 @@ template <class F> __global__ void block_rows_kernel(Late<Loop<F>> late) {
   const auto& [count, f] = late.wait();
   auto& partials = shared<double[kBlockThreads / kWarp]>();
   for (std::int64_t row = blockIdx.x; row < count; row += gridDim.x) f(row, Block{partials});
+}
+
+/// Returns the name of a loop over a functor, for errors: "map skytape::tensor::Gelu<float>".
+template <class F> const char* kernel_label(const char* loop) {
+  const std::string_view text = __PRETTY_FUNCTION__;  // "… [with F = skytape::tensor::Gelu<float>]"
+  std::size_t begin = text.find('=', text.find('[')) + 1;
+  if (text[begin] == ' ') ++begin;  // nvcc's front end has none
+  static const std::string label = join(loop, " ", text.substr(begin, text.rfind(']') - begin));
+  return label.c_str();
 }
 
 inline constexpr std::int64_t kWarpRowWidth = 1024;  // wider rows get a whole block

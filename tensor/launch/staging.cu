@@ -2,7 +2,6 @@
 #include "tensor/launch/staging.hpp"
 
 #include <array>
-#include <vector>
 
 #include "tensor/launch/cuda.hpp"
 
@@ -21,13 +20,8 @@ struct Staging::Gpu {
   std::array<Lane, 2> lanes;
   int next = 0;  // lane of the contents being written
   cudaStream_t copies = nullptr;
-  std::vector<std::byte> counted;  // what the host writes where a GpuCount lives
 
   explicit Gpu(std::size_t capacity) {
-    if (GpuCount::active()) {
-      counted.resize(capacity);
-      return;
-    }
     (void)cuda::stream();  // chooses the device
     CUDA_CHECK(cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking));
     for (Lane& lane : lanes) {
@@ -38,7 +32,6 @@ struct Staging::Gpu {
     }
   }
   ~Gpu() {
-    if (copies == nullptr) return;
     (void)cudaStreamSynchronize(copies);
     (void)cudaStreamSynchronize(cuda::stream());
     for (const Lane& lane : lanes) {
@@ -59,24 +52,20 @@ std::shared_ptr<Staging::Gpu> make_staging_on(Cuda, std::size_t capacity) {
 
 // An event that was never recorded counts as done.
 std::byte* staging_host_on(Cuda, Staging::Gpu& gpu) {
-  if (!gpu.counted.empty()) return gpu.counted.data();
   const Staging::Gpu::Lane& lane = gpu.lanes[static_cast<std::size_t>(gpu.next)];
   CUDA_CHECK(cudaEventSynchronize(lane.copied));
   return static_cast<std::byte*>(lane.host);
 }
 
 void staging_send_on(Cuda, Staging::Gpu& gpu, std::size_t bytes, void* place) {
-  cuda::submit("copy", cuda::copy_of(bytes), [&] {
-    const Staging::Gpu::Lane& lane = gpu.lanes[static_cast<std::size_t>(gpu.next)];
-    CUDA_CHECK(cudaStreamWaitEvent(gpu.copies, lane.emptied, 0));
-    CUDA_CHECK(cudaMemcpyAsync(lane.landing, lane.host, bytes, cudaMemcpyHostToDevice, gpu.copies));
-    CUDA_CHECK(cudaEventRecord(lane.copied, gpu.copies));
-    CUDA_CHECK(cudaStreamWaitEvent(cuda::stream(), lane.copied, 0));
-    CUDA_CHECK(
-        cudaMemcpyAsync(place, lane.landing, bytes, cudaMemcpyDeviceToDevice, cuda::stream()));
-    CUDA_CHECK(cudaEventRecord(lane.emptied, cuda::stream()));
-    gpu.next = 1 - gpu.next;
-  });
+  const Staging::Gpu::Lane& lane = gpu.lanes[static_cast<std::size_t>(gpu.next)];
+  CUDA_CHECK(cudaStreamWaitEvent(gpu.copies, lane.emptied, 0));
+  CUDA_CHECK(cudaMemcpyAsync(lane.landing, lane.host, bytes, cudaMemcpyHostToDevice, gpu.copies));
+  CUDA_CHECK(cudaEventRecord(lane.copied, gpu.copies));
+  CUDA_CHECK(cudaStreamWaitEvent(cuda::stream(), lane.copied, 0));
+  CUDA_CHECK(cudaMemcpyAsync(place, lane.landing, bytes, cudaMemcpyDeviceToDevice, cuda::stream()));
+  CUDA_CHECK(cudaEventRecord(lane.emptied, cuda::stream()));
+  gpu.next = 1 - gpu.next;
 }
 
 }  // namespace skytape

@@ -2,7 +2,6 @@
 // stream-ordered pool.
 #include "tensor/core/storage.hpp"
 
-#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -101,7 +100,6 @@ DeviceFacts ask() {
 
 #ifdef SKYTAPE_CUDA_SIMULATED
 DeviceFacts device_facts() {
-  if (GpuCount::active()) return {};
   DeviceFacts facts = ask();  // each time: tests change the device
   facts.most_blocks = cuda_simulator::max_looping_grid(facts.most_blocks);
   return facts;
@@ -123,7 +121,6 @@ bool compiled_for_90(const void* kernel) {
 }  // namespace
 
 DeviceFacts device_facts() {
-  if (GpuCount::active()) return {};
   static const DeviceFacts facts = ask();  // a process has one device
   return facts;
 }
@@ -131,7 +128,6 @@ DeviceFacts device_facts() {
 std::int64_t most_pairs(const void* kernel, unsigned threads, std::size_t shared_bytes) {
   const DeviceFacts facts = device_facts();
   const int one_each = facts.multiprocessors / 2;  // small blocks would share a multiprocessor
-  if (GpuCount::active()) return one_each;
   if (!facts.clusters || !compiled_for_90(kernel)) return 0;
   static std::mutex mutex;
   static std::map<const void*, int> answers;  // a kernel has one size
@@ -179,7 +175,6 @@ std::int64_t free_bytes_on(Cuda) {
 }
 
 void synchronize_on(Cuda) {
-  if (GpuCount::active()) return;
   ENSURE(!capturing(), "synchronize: a CUDA graph is being captured, which cannot wait");
   CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
 }
@@ -197,10 +192,6 @@ void trim_on(Cuda) {
 // the one before it on its own stream alone.
 void side_by_side_on(Cuda, const std::function<void()>& f, const std::function<void()>& g) {
   const KeptBlocks kept;
-  if (GpuCount::active() || cuda::launches_are_timed()) {
-    f();
-    return g();
-  }
   cuda::Context& streams = cuda::context();
   CUDA_CHECK(cudaEventRecord(streams.forked, streams.main.stream));
   CUDA_CHECK(cudaStreamWaitEvent(streams.second.stream, streams.forked, 0));
@@ -248,14 +239,10 @@ template <class Get> void* allocate(const char* call, std::size_t bytes, const G
 }  // namespace
 
 void* allocate_on(Cuda, std::size_t bytes) {
-  if (GpuCount::active()) return GpuCount::allocate(bytes);
   return allocate("cudaMallocAsync", bytes,
                   [bytes](void** data) { return cudaMallocAsync(data, bytes, cuda::stream()); });
 }
-void free_on(Cuda, void* data) {
-  if (GpuCount::owns(data)) return GpuCount::free(data);
-  cudaFreeAsync(data, cuda::stream());
-}
+void free_on(Cuda, void* data) { cudaFreeAsync(data, cuda::stream()); }
 
 // A capture forbids cudaMalloc, as it may wait for the device; here that does no harm.
 void* allocate_for_graphs_on(Cuda, std::size_t bytes) {
@@ -280,17 +267,9 @@ void copy_cuda_bytes(void* target, Device target_device, const void* source, Dev
   const bool host = target_device == Device::cpu || source_device == Device::cpu;
   ENSURE(!host || !capturing(), "copy: ", bytes, " bytes from ", name(source_device), " to ",
          name(target_device), " while a CUDA graph is captured: a replay would not repeat it");
-  const auto copy = [&] {
-    CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, cuda::stream()));
-  };
+  CUDA_CHECK(cudaMemcpyAsync(target, source, bytes, cudaMemcpyDefault, cuda::stream()));
   // Device to device stays on the stream; anything that touches the host waits.
-  if (!host) return cuda::submit("copy", cuda::copy_of(bytes), copy);
-  if (GpuCount::active()) {
-    if (target_device == Device::cpu) std::memset(target, 0, bytes);
-    return;
-  }
-  copy();
-  CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
+  if (host) CUDA_CHECK(cudaStreamSynchronize(cuda::stream()));
 }
 
 }  // namespace skytape

@@ -26,7 +26,7 @@ struct StridedLoop {
     std::int64_t a = 0, b = 0;  // strides of the two operands
   };
   Axis outer[kMaxOuter];
-  std::int64_t outer_axes = 0;  // no int: g++ 12 would not clear padding behind an array (GpuCount)
+  std::int64_t outer_axes = 0;
   Axis middle, row;
   std::int64_t middle_step = 1, middle_tasks = 1;  // rows of one task; tasks along the middle
   std::int64_t row_step = 1, row_tasks = 1;        // entries of one task's rows; tasks along a row

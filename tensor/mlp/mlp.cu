@@ -374,8 +374,7 @@ Arrays arrays(const Tensor& x, const MlpWeights& w) {
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y,
             Tensor& metadata) {
   const std::int64_t blocks = ceil_div(plan.rows, kTokens);
-  const skytape::Work work{.multiply_adds = 2 * plan.rows * plan.e * plan.f, .product = true};
-  cuda::launch({"mlp on tensor cores", grid_of(plan.rows), kThreads, 0, work}, forward_kernel, plan,
+  cuda::launch({"mlp on tensor cores", grid_of(plan.rows), kThreads}, forward_kernel, plan,
                arrays(x, w), y.data<float>(),
                reinterpret_cast<MlpMetadata*>(metadata.data<std::int32_t>()), blocks);
 }
@@ -386,12 +385,10 @@ void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeight
   const std::int64_t chunks = ceil_div(plan.rows, chunk), size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);
-  const skytape::Work work{.multiply_adds = 5 * plan.rows * plan.e * plan.f, .product = true};
-  cuda::launch(
-      {"mlp backward on tensor cores", static_cast<unsigned>(chunks), kThreads, kBytes, work},
-      backward_kernel, plan, arrays(x, w),
-      reinterpret_cast<const MlpMetadata*>(metadata.data<std::int32_t>()), dy.data<float>(),
-      dx.data<float>(), partial.data<float>(), chunk);
+  cuda::launch({"mlp backward on tensor cores", static_cast<unsigned>(chunks), kThreads, kBytes},
+               backward_kernel, plan, arrays(x, w),
+               reinterpret_cast<const MlpMetadata*>(metadata.data<std::int32_t>()), dy.data<float>(),
+               dx.data<float>(), partial.data<float>(), chunk);
   columns<1, float>(1, chunks, size, PartialEntry<float>{partial.data<float>(), chunks, size},
                     dparams.data<float>());
 }

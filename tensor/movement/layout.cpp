@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/core/on_device.hpp"
 #include "tensor/kernels/axis.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -18,9 +17,6 @@ void copy_strided(const Shape& shape, const Tensor& x, std::int64_t x_begin, con
   const std::byte* const from = static_cast<const std::byte*>(x.raw()) + x_begin * size;
   std::byte* const to = static_cast<std::byte*>(y.raw()) + y_begin * size;
   const StridedLoop loop(x.device(), shape, a, b);
-  const std::int64_t moved = shape.numel() * size;  // more than x has where entries are repeated
-  GpuCount::array(from, std::min(moved, static_cast<std::int64_t>(x.bytes()) - x_begin * size));
-  GpuCount::array(to, moved);
   on_device(x.device(),
             [&](auto tag) { copy_strided_on(tag, loop, size_of(x.dtype()), from, to); });
 }

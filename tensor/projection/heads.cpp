@@ -63,7 +63,7 @@ Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
   const HeadsPlan plan = plan_of("project_heads", x, weights, biases, heads);
   Tensor y = empty_like(x, {plan.parts, plan.batch, heads, plan.n, plan.d});
   if (y.numel() == 0) return y;
-  on_device(x.device(), {.product = true}, [&](auto tag) {
+  on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
       if (fits_token_products(x, heads, plan.d)) {
         return project_tokens_on(tag, TokenPlan(plan), x, weights, biases, y);

@@ -250,15 +250,13 @@ template <Precision kPrecision> __global__ void __launch_bounds__(kThreads)
   }
 }
 
-template <class T, class Kernel> void run(Kernel kernel, bool product, const HeadsPlan& plan,
-                                          const Tensor& x, std::span<const Tensor> weights,
+template <class T, class Kernel> void run(Kernel kernel, const HeadsPlan& plan, const Tensor& x,
+                                          std::span<const Tensor> weights,
                                           std::span<const Tensor> biases, Tensor& y) {
   const Arrays<T> in = projection_arrays<T>(x, weights, biases, y);
   const std::int64_t rows = plan.batch * plan.n, columns = y.numel() / rows;
   const std::int64_t tasks = ceil_div(rows, kBlockM) * ceil_div(columns, kBlockN);
-  const Work work{.multiply_adds = rows * plan.width * columns, .product = product};
-  cuda::launch({"project heads", cuda::grid_for(tasks, 1), kThreads, 0, work}, kernel, plan, in,
-               tasks);
+  cuda::launch({"project heads", cuda::grid_for(tasks, 1), kThreads}, kernel, plan, in, tasks);
 }
 
 }  // namespace
@@ -266,15 +264,15 @@ template <class T, class Kernel> void run(Kernel kernel, bool product, const Hea
 void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<const Tensor> weights,
                       std::span<const Tensor> biases, Tensor& y) {
   if (x.dtype() == DType::f64) {
-    return run<double>(project_kernel<double>, false, plan, x, weights, biases, y);
+    return run<double>(project_kernel<double>, plan, x, weights, biases, y);
   }
   switch (precision(Device::cuda)) {
     case Precision::fp32:
-      return run<float>(project_kernel<float>, false, plan, x, weights, biases, y);
+      return run<float>(project_kernel<float>, plan, x, weights, biases, y);
     case Precision::tf32:
-      return run<float>(tensor_core_kernel<Precision::tf32>, true, plan, x, weights, biases, y);
+      return run<float>(tensor_core_kernel<Precision::tf32>, plan, x, weights, biases, y);
     case Precision::bf16:
-      return run<float>(tensor_core_kernel<Precision::bf16>, true, plan, x, weights, biases, y);
+      return run<float>(tensor_core_kernel<Precision::bf16>, plan, x, weights, biases, y);
   }
 }
 

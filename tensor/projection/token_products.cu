@@ -336,12 +336,9 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
   const std::int64_t chunks = ceil_div(rows, chunk);
   const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared<Sides::kParts>);
-  const Work work{.multiply_adds = 2 * rows * std::ssize(weights) * weights[0].numel(),
-                  .product = true};
-  cuda::launch({"projections backward on tensor cores", static_cast<unsigned>(chunks), kThreads,
-                kBytes, work},
-               backward_kernel<Sides>, sides, of_each<const float>(weights), partial.data<float>(),
-               chunk);
+  cuda::launch(
+      {"projections backward on tensor cores", static_cast<unsigned>(chunks), kThreads, kBytes},
+      backward_kernel<Sides>, sides, of_each<const float>(weights), partial.data<float>(), chunk);
   columns<1, float>(1, chunks, dparams.numel(),
                     PartialEntry<float>{partial.data<float>(), chunks, dparams.numel()},
                     dparams.data<float>());
@@ -352,17 +349,14 @@ void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights,
 void project_tokens_on(Cuda, const TokenPlan& plan, const Tensor& x,
                        std::span<const Tensor> weights, std::span<const Tensor> biases, Tensor& y) {
   const std::int64_t blocks = ceil_div(x.rows(), kTokens);
-  const Work work{.multiply_adds = y.numel() * plan.heads.width, .product = true};
-  cuda::launch({"project heads on tensor cores", grid_of(x.rows()), kThreads, 0, work},
-               project_kernel, plan, projection_arrays<float>(x, weights, biases, y), blocks);
+  cuda::launch({"project heads on tensor cores", grid_of(x.rows()), kThreads}, project_kernel, plan,
+               projection_arrays<float>(x, weights, biases, y), blocks);
 }
 
 void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& a,
                     const Tensor& weight, const Tensor& bias, Tensor& y) {
   const std::int64_t blocks = ceil_div(x.rows(), kTokens);
-  const Work work{.multiply_adds = x.rows() * weight.numel(), .product = true};
-  cuda::launch({"merge heads on tensor cores", grid_of(x.rows()), kThreads, 0, work}, merge_kernel,
-               plan,
+  cuda::launch({"merge heads on tensor cores", grid_of(x.rows()), kThreads}, merge_kernel, plan,
                MergeArrays{x.data<float>(), a.data<float>(), weight.data<float>(),
                            bias.data<float>(), y.data<float>()},
                blocks);

@@ -100,8 +100,7 @@ void project_wide_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<con
                      std::span<const Tensor> biases, Tensor& y) {
   const std::int64_t rows = x.rows(), columns = y.numel() / rows;
   const std::int64_t tasks = ceil_div(rows, kTokens) * ceil_div(columns, kColumns);
-  const Work work{.multiply_adds = x.numel() * columns, .product = true};
-  cuda::launch({"project wide heads on tensor cores", cuda::grid_for(tasks, 1), kThreads, 0, work},
+  cuda::launch({"project wide heads on tensor cores", cuda::grid_for(tasks, 1), kThreads},
                wide_kernel, plan, projection_arrays<float>(x, weights, biases, y), tasks);
 }
 

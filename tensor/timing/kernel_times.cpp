@@ -13,12 +13,8 @@ KernelTrace trace_kernels(const std::function<void()>& f) {
   return trace;
 }
 
-std::string kernel_name(const void* function) {
-  return on_cuda([&](Cuda tag) { return kernel_name_on(tag, function); });
-}
-
-std::vector<LaunchTime> time_launches(double busy_ms, const std::function<void()>& f) {
-  return on_cuda([&](Cuda tag) { return time_launches_on(tag, busy_ms, f); });
+void end_traced_part(const char* part) {
+  if constexpr (kHaveCuda) end_traced_part_on(Cuda{}, part);
 }
 
 int multiprocessors() {

@@ -1,13 +1,10 @@
 // CUDA half of kernel_times.cpp.
 #include "tensor/timing/kernel_times.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <mutex>
 
 #include "tensor/launch/cuda.hpp"
-#include "tensor/launch/graph.hpp"
-#include "tensor/timing/clock.hpp"
 #if __has_include(<cupti.h>) && CUDART_VERSION >= 12030
 #include <cupti.h>
 #ifndef SKYTAPE_CUDA_SIMULATED
@@ -17,7 +14,6 @@
 
 namespace skytape {
 
-// ---- traces by CUPTI -------------------------------------------------------------------------
 #ifdef CUPTI_API_VERSION
 namespace {
 
@@ -66,6 +62,7 @@ struct Cupti {
 struct Records {
   std::mutex mutex;
   std::vector<KernelTime> kernels;
+  std::size_t parted = 0;  // of them belong to a part
   std::string fault;
 };
 Records& records() {
@@ -173,12 +170,19 @@ class Recording {
       if (!cupti_.ok(cupti_.enable(kind), "cuptiActivityEnable", fault)) return;
       ++on_;
     }
+    active() = true;
   }
   ~Recording() {
+    active() = false;
     while (on_ > 0) (void)cupti_.disable(kKinds[--on_]);
   }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
+
+  static bool& active() {
+    static bool instance = false;
+    return instance;
+  }
 
  private:
   const Cupti& cupti_;
@@ -194,6 +198,7 @@ KernelTrace trace_kernels_on(Cuda, const std::function<void()>& f) {
   {
     const std::lock_guard lock(records().mutex);
     records().kernels.clear();
+    records().parted = 0;
     records().fault.clear();
   }
   std::string fault;
@@ -215,102 +220,23 @@ KernelTrace trace_kernels_on(Cuda, const std::function<void()>& f) {
   return {std::move(records().kernels), {}};
 }
 
-std::string kernel_name_on(Cuda, const void* function) {
-  const char* name = nullptr;
-  if (cudaFuncGetName(&name, function) == cudaSuccess && name != nullptr) return name;
-  (void)cudaGetLastError();  // a name that is not known is no fault of the next kernel
-  return {};
+void end_traced_part_on(Cuda, const char* part) {
+  if (!Recording::active()) return;
+  synchronize(Device::cuda);
+  std::string fault;
+  cupti().ok(cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED), "cuptiActivityFlushAll", fault);
+  const std::lock_guard lock(records().mutex);
+  if (!fault.empty()) records().fault = fault;
+  for (; records().parted < records().kernels.size(); ++records().parted) {
+    records().kernels[records().parted].part = part;
+  }
 }
 #else
 KernelTrace trace_kernels_on(Cuda, const std::function<void()>&) {
   return {{}, "this program was built without CUPTI, or with a CUDA before 12.3"};
 }
-std::string kernel_name_on(Cuda, const void*) { return {}; }
+void end_traced_part_on(Cuda, const char*) {}
 #endif
-
-// ---- times by events -------------------------------------------------------------------------
-namespace {
-
-/// The work submitted while an object lives, each with an event behind it.
-class Submissions {
- public:
-  Submissions() {
-    current() = this;
-    note("begin", 0);
-  }
-  ~Submissions() {
-    current() = nullptr;
-    for (const Entry& entry : entries_) (void)cudaEventDestroy(entry.done);
-  }
-  Submissions(const Submissions&) = delete;
-  Submissions& operator=(const Submissions&) = delete;
-
-  static Submissions*& current() {
-    static Submissions* instance = nullptr;  // one stream, one thread that submits
-    return instance;
-  }
-  void note(const char* name, std::int64_t blocks) {
-    cudaEvent_t done = nullptr;
-    CUDA_CHECK(cudaEventCreateWithFlags(&done, cudaEventDefault));
-    entries_.push_back({name, blocks, done});
-    CUDA_CHECK(cudaEventRecord(done, cuda::stream()));
-  }
-  /// Waits for all of it.
-  [[nodiscard]] std::vector<LaunchTime> times() const {
-    synchronize(Device::cuda);
-    std::vector<LaunchTime> times;
-    for (std::size_t i = 1; i < entries_.size(); ++i) {
-      float ms = 0;
-      CUDA_CHECK(cudaEventElapsedTime(&ms, entries_[i - 1].done, entries_[i].done));
-      times.push_back({entries_[i].name, entries_[i].blocks, 1e3 * double{ms}});
-    }
-    return times;
-  }
-
- private:
-  struct Entry {
-    std::string name;
-    std::int64_t blocks;
-    cudaEvent_t done;
-  };
-  std::vector<Entry> entries_;
-};
-
-__global__ void busy_kernel(std::int64_t nanoseconds) {
-  const std::int64_t begin = cuda::global_nanoseconds();
-  while (cuda::global_nanoseconds() - begin < nanoseconds) {
-  }
-}
-__global__ void empty_kernel(int) {}
-
-/// Returns the times of the work that f submits behind a kernel that keeps the GPU busy. That
-/// kernel ends by itself: a host that has to wait for space in the stream's queue cannot hang.
-std::vector<LaunchTime> times_behind(double busy_ms, const std::function<void()>& f) {
-  synchronize(Device::cuda);
-  cuda::launch({"busy", 1, 1}, busy_kernel, static_cast<std::int64_t>(1e6 * busy_ms));
-  const Submissions submissions;
-  f();
-  return submissions.times();
-}
-
-}  // namespace
-
-void cuda::submitted(const char* name, std::int64_t blocks) {
-  if (Submissions::current() != nullptr && !capturing()) Submissions::current()->note(name, blocks);
-}
-
-bool cuda::launches_are_timed() { return Submissions::current() != nullptr; }
-
-std::vector<LaunchTime> time_launches_on(Cuda, double busy_ms, const std::function<void()>& f) {
-  constexpr int kEmpty = 101;
-  std::vector<LaunchTime> empty = times_behind(1, [] {
-    for (int i = 0; i < kEmpty; ++i) cuda::launch({"empty", 1, 1}, empty_kernel, i);
-  });
-  std::sort(empty.begin(), empty.end(), [](const auto& a, const auto& b) { return a.us < b.us; });
-  std::vector<LaunchTime> times = times_behind(busy_ms, f);
-  for (LaunchTime& time : times) time.us = std::max(0.0, time.us - empty[kEmpty / 2].us);
-  return times;
-}
 
 int multiprocessors_on(Cuda) { return cuda::device_facts().multiprocessors; }
 

@@ -70,7 +70,6 @@ cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 /// Some name of the kernel's own.
-cudaError_t cudaFuncGetName(const char** name, const void* kernel);
 
 // ---- clusters of blocks ------------------------------------------------------------------------------
 inline void __cluster_barrier_arrive() {}

@@ -41,7 +41,7 @@ TraceFaults::~TraceFaults() { tracer().fault = TraceFault::none; }
 void trace_kernel(const Kernel& k, std::int64_t start_ns) {
   CUpti_Activity record{};
   record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
-  record.name = function_name(k.function);
+  record.name = k.name;
   record.gridX = static_cast<std::int32_t>(k.grid.x);
   record.gridY = static_cast<std::int32_t>(k.grid.y);
   record.gridZ = static_cast<std::int32_t>(k.grid.z);

@@ -34,8 +34,6 @@ cudaError_t enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 /// True while launches are only counted (LaunchesOnly); then counts a product.
 [[nodiscard]] bool only_counts_product();
 
-/// The kernel's name for traces; it lives as long as the program.
-[[nodiscard]] const char* function_name(const void* kernel);
 /// Records work that ran from start_ns until now, if CUPTI was asked for it: a kernel; a product,
 /// `in_parts` where the library adds up several; a copy, its direction as cudaMemcpyKind has it.
 struct Kernel;

@@ -67,6 +67,10 @@ std::string refusal(const Kernel& k) {
 
 namespace skytape::cuda_simulator {
 
+namespace {
+constexpr const char* kProduct = "product";
+}
+
 Launches launches;
 
 cudaError_t failed(cudaError_t status, const std::string& reason) {
@@ -80,11 +84,19 @@ ComputeCapability::ComputeCapability(int major)
 ComputeCapability::~ComputeCapability() { compute_capability = before_; }
 std::size_t max_shared_bytes() { return compute_capability >= 9 ? 227 * 1024 : kMaxSharedBytes; }
 
-LaunchesOnly::LaunchesOnly() { launches = {true}; }
+LaunchesOnly::LaunchesOnly() { launches = {true, {}}; }
 LaunchesOnly::~LaunchesOnly() { launches = {}; }
-std::int64_t LaunchesOnly::kernels() { return launches.kernels; }
-std::int64_t LaunchesOnly::products() { return launches.products; }
-std::uint64_t LaunchesOnly::largest_grid() { return launches.largest_grid; }
+const std::vector<LaunchesOnly::Launch>& LaunchesOnly::all() { return launches.all; }
+std::int64_t LaunchesOnly::kernels() { return std::ssize(launches.all) - products(); }
+std::int64_t LaunchesOnly::products() {
+  return std::count_if(launches.all.begin(), launches.all.end(),
+                       [](const Launch& launch) { return launch.name == kProduct; });
+}
+std::uint64_t LaunchesOnly::largest_grid() {
+  std::uint64_t largest = 0;
+  for (const Launch& launch : launches.all) largest = std::max(largest, launch.blocks);
+  return largest;
+}
 
 std::int64_t max_looping_grid(std::int64_t most) {
   constexpr std::int64_t kFew = 2;
@@ -100,13 +112,8 @@ std::int64_t global_nanoseconds() {
   return std::max(before + 1, now);
 }
 
-const char* function_name(const void* kernel) {
-  static auto* const names = new std::map<const void*, std::string>;
-  return names->try_emplace(kernel, join("kernel_at_", kernel)).first->second.c_str();
-}
-
 bool only_counts_product() {
-  if (launches.only_counted) ++launches.products;
+  if (launches.only_counted) launches.all.push_back({kProduct, 0});
   return launches.only_counted;
 }
 
@@ -117,8 +124,7 @@ void submit(Kernel kernel, cudaStream_t stream) {
   }
   if (launches.only_counted) {
     const dim3& g = kernel.grid;
-    launches.largest_grid = std::max(launches.largest_grid, std::uint64_t{g.x} * g.y * g.z);
-    ++launches.kernels;
+    launches.all.push_back({kernel.name, std::uint64_t{g.x} * g.y * g.z});
     return;
   }
   enqueue(stream, [kernel = std::move(kernel)] {
@@ -169,8 +175,5 @@ cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int byte
   }
   device().dynamic_limits[kernel] = bytes;
   return cudaSuccess;
-}
-cudaError_t cudaFuncGetName(const char** name, const void* kernel) {
-  return *name = function_name(kernel), cudaSuccess;
 }
 cudaError_t cudaDeviceSynchronize() { return no_capture("cudaDeviceSynchronize"); }

@@ -114,6 +114,14 @@ struct StreamsRunLate {
   StreamsRunLate& operator=(const StreamsRunLate&) = delete;
 };
 
+/// While it lives, work of every stream runs when it is submitted: one behind the other.
+struct StreamsRunAtOnce {
+  StreamsRunAtOnce();
+  ~StreamsRunAtOnce();
+  StreamsRunAtOnce(const StreamsRunAtOnce&) = delete;
+  StreamsRunAtOnce& operator=(const StreamsRunAtOnce&) = delete;
+};
+
 /// While it lives, the device says that it is of this major compute capability, not of 8. From 9 on
 /// blocks may have 227 KB of shared memory; what else it can do stays the same.
 class ComputeCapability {
@@ -137,8 +145,14 @@ class LaunchesOnly {
   LaunchesOnly(const LaunchesOnly&) = delete;
   LaunchesOnly& operator=(const LaunchesOnly&) = delete;
 
+  struct Launch {
+    std::string name;          // of a kernel; of a product by cuBLAS "product"
+    std::uint64_t blocks = 0;  // of a kernel's grid
+  };
+  /// In order.
+  [[nodiscard]] static const std::vector<Launch>& all();
   [[nodiscard]] static std::int64_t kernels();
-  [[nodiscard]] static std::int64_t products();       // of cuBLAS
+  [[nodiscard]] static std::int64_t products();
   [[nodiscard]] static std::uint64_t largest_grid();  // blocks of a kernel
 };
 

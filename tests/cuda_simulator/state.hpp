@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tests/cuda_simulator/device.hpp"
+#include "tests/cuda_simulator/simulator.hpp"
 
 namespace skytape::cuda_simulator {
 
@@ -49,11 +50,10 @@ struct Device {
   void guard_all() const;
 };
 
-/// The counts of LaunchesOnly.
+/// The state of LaunchesOnly.
 struct Launches {
   bool only_counted = false;
-  std::int64_t kernels = 0, products = 0;
-  std::uint64_t largest_grid = 0;
+  std::vector<LaunchesOnly::Launch> all;
 };
 extern Launches launches;
 

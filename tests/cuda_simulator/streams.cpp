@@ -30,6 +30,7 @@ std::set<CUgraphExec_st*>& executables() {
 }
 thread_local cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 bool new_streams_run_late = false;
+bool streams_run_at_once = false;
 
 /// Runs what a late stream still has to do: more than who waits for one of its events may rely on,
 /// never less. Another stream has nothing left to do.
@@ -95,7 +96,7 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
     stream->capture->nodes.push_back(std::move(work));
     return cudaSuccess;
   }
-  if (stream->late) {
+  if (stream->late && !streams_run_at_once) {
     stream->waiting.push_back(std::move(work));
     return cudaSuccess;
   }
@@ -104,6 +105,8 @@ cudaError_t enqueue(cudaStream_t stream, Work work) {
 
 StreamsRunLate::StreamsRunLate() { new_streams_run_late = true; }
 StreamsRunLate::~StreamsRunLate() { new_streams_run_late = false; }
+StreamsRunAtOnce::StreamsRunAtOnce() { streams_run_at_once = true; }
+StreamsRunAtOnce::~StreamsRunAtOnce() { streams_run_at_once = false; }
 
 }  // namespace skytape::cuda_simulator
 

@@ -76,9 +76,6 @@ for method in $("$program" info attention --names); do
   cp "$scratch/run/metrics.jsonl" "$OUT/parity/$method.jsonl"
 done
 echo "losses of a CPU: $(find "$OUT/parity" -name "*.jsonl" | wc -l) methods"
-# shellcheck disable=SC2086  # BENCH_CASES is a list
-"$program" bench $BENCH_CASES --n "${BENCH_LENGTHS// /,}" --predict "$OUT/predicted.json" >"$scratch/log"
-echo "least times counted: $(grep -c '"n"' "$OUT/predicted.json") cases"
 
 # ---- size ------------------------------------------------------------------------------------
 bundle=$(du -sb "$OUT" | cut -f1)

@@ -4,9 +4,9 @@
 # it is known.
 #   CHECKS   slices to run, in this order (default: all of SLICES below)
 #   METHODS, PRECISIONS  of the checks that take each in turn, the benchmark's too (default: all)
-#   BENCH_LENGTHS  sequence lengths of the benchmark (default: those of the bundle's predictions)
+#   BENCH_LENGTHS  sequence lengths of the benchmark (default: BENCH_LENGTHS of common.sh)
 #   B        folder of a CUDA build, or of a bundle (make gpu-bundle), which also brings what a CPU
-#            can compute beforehand: small data, predictions, the losses of a CPU
+#            can compute beforehand: small data, the losses of a CPU
 #   OUT      where reports go (default runs/gpu-check): gpu_check.md, verdicts.jsonl, and
 #            gpu_check.tar.gz, which holds both and all logs and figures; packed every few seconds
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
@@ -33,7 +33,7 @@ PROGRAM=$(realpath -m "$B/skytape-lab") # it has the commands of skytape, too
 # in_bundle PATH: the bundle's, if it has one.
 in_bundle() { [ -e "$B/$1" ] && echo "$B/$1"; }
 : "${GOLDENS:=$(in_bundle goldens || echo tests/goldens)}" "${PEER:=train/lab/baseline/torch_baseline.py}"
-PREDICTED=$(in_bundle predicted.json) PARITY=$(in_bundle parity) SMALL=$(in_bundle datasets)
+PARITY=$(in_bundle parity) SMALL=$(in_bundle datasets)
 
 # stop STATUS WORDS
 stop() {
@@ -165,7 +165,7 @@ small_data() {
 slice_smoke() {
   check version 90 "$PROGRAM" --version &&
     check first-step 180 "$PROGRAM" bench --device cuda --attention skyformer --n 256 --batch 2 \
-      --features 16 --steps 2 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} || return 1
+      --features 16 --steps 2 --no-rates || return 1
   check tensor-cores 120 "$PROGRAM" info gpu --require-tensor-cores
   return 0
 }
@@ -248,7 +248,7 @@ slice_bench() {
       # shellcheck disable=SC2086  # BENCH_CASES is a list
       check "bench-$precision-$n" 150 "$PROGRAM" bench --device cuda --precision $precision \
         $BENCH_CASES --n "$n" --steps 10 --json "$results/bench-$precision-$n.json" \
-        ${PREDICTED:+--predicted "$PREDICTED"}
+       
     done
   done
 }
@@ -260,7 +260,7 @@ race() {
     return 77
   fi
   "$PYTHON" train/lab/baseline/race.py --peer "$PEER" --skytape "$PROGRAM" --device cuda --rounds 1 \
-    --methods "${PEERS// /,}" --out "$results/race" ${PREDICTED:+--predicted "$PREDICTED"}
+    --methods "${PEERS// /,}" --out "$results/race"
 }
 slice_race() { check race 400 race; }
 
@@ -332,7 +332,7 @@ sanitized() {
 sanitized_ops() {
   local json=$own/sanitized.json
   sanitized "$1" "$PROGRAM" bench --device cuda --attention "${METHODS// /,}" --precision "$2" --n 250 \
-    --batch 2 --features 16 --steps 1 --no-rates ${PREDICTED:+--predicted "$PREDICTED"} \
+    --batch 2 --features 16 --steps 1 --no-rates \
     --json "$json" || return $?
   if grep '"steps_replayed": 0' "$json" || ! grep -q '"steps_replayed": [1-9]' "$json"; then
     echo "a method's step was not replayed"
@@ -382,7 +382,7 @@ slice_sanitizers() {
 
 # The variables that the functions need in the processes that `check` starts.
 METHODS=$(tr , ' ' <<<"${METHODS:-$("$PROGRAM" info attention --names 2>/dev/null)}" | xargs)
-export B PROGRAM PYTHON PEER PEERS SMALL PREDICTED PARITY DATA METHODS results
+export B PROGRAM PYTHON PEER PEERS SMALL PARITY DATA METHODS results
 # shellcheck disable=SC2046  # a list
 export -f $(compgen -A function)
 for slice in $CHECKS; do

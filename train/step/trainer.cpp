@@ -4,8 +4,8 @@
 #include <array>
 
 #include "autograd/ops.hpp"
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/timing/kernel_times.hpp"
 
 namespace skytape::train {
 
@@ -146,7 +146,7 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batc
 void Trainer::add_time(const char* part, Clock::time_point start) {
   if (seconds_ == nullptr) return;
   synchronize(metric_sums_.device());
-  GpuCount::end_part(part);
+  end_traced_part(part);
   (*seconds_)[part] += std::chrono::duration<double>(Clock::now() - start).count();
 }
 

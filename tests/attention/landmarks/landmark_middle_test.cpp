@@ -11,7 +11,6 @@
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/core/on_device.hpp"
 #include "tensor/gemm/bf16.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -176,30 +175,30 @@ TEST_CASE("the middle on a GPU has the same bits each time, among whatever other
   CHECK(numbers(p, 2) == numbers(last, 0));
 }
 
+#ifdef SKYTAPE_CUDA_SIMULATED
 TEST_CASE("the middle is two kernels each way at bf16, and else many") {
-  if (!kHaveCuda) return;
-  const GpuCount count;
-  const auto kernels_of = [&](Precision precision, const MiddleConfig& config, std::int64_t size) {
+  using cuda_simulator::LaunchesOnly;
+  const cuda_simulator::ComputeCapability sm_90(9);
+  const auto launches_of = [&](Precision precision, const MiddleConfig& config, std::int64_t size) {
     const PrecisionScope scope(Device::cuda, precision);
-    const auto somewhere = [](const Shape& shape) {
-      return Tensor::empty(shape, DType::f32, Device::cuda);
-    };
-    const std::size_t before = count.kernels().size();
+    const LaunchesOnly only;
     MiddleSaved saved;
-    const Tensor w = somewhere({32, 2, size, 32});
+    const Tensor w = Tensor::empty({32, 2, size, 32}, DType::f32, Device::cuda);
     const Tensor t = forward(config, w, w, saved);
     (void)backward(saved, t);
-    return count.kernels().size() - before;
+    return LaunchesOnly::all();
   };
   MiddleConfig config = config_of(Kernel::gaussian);
-  CHECK(kernels_of(Precision::bf16, config, 128) == 4);
-  CHECK(count.kernels().back().name == "landmark middle backward bf16x3");
-  CHECK(count.kernels().back().blocks == 64);
-  CHECK(kernels_of(Precision::bf16, config, 129) > 20);
-  CHECK(kernels_of(Precision::tf32, config, 128) > 20);
+  const auto launches = launches_of(Precision::bf16, config, 128);
+  CHECK(launches.size() == 4);
+  CHECK(launches.back().name == "landmark middle backward bf16x3");
+  CHECK(launches.back().blocks == 64);
+  CHECK(launches_of(Precision::bf16, config, 129).size() > 20);
+  CHECK(launches_of(Precision::tf32, config, 128).size() > 20);
   config.inverse.start = "official";
-  CHECK(kernels_of(Precision::bf16, config, 128) > 20);
+  CHECK(launches_of(Precision::bf16, config, 128).size() > 20);
 }
+#endif
 
 TEST_CASE("the middle refuses factors that do not belong to its landmarks") {
   MiddleSaved saved;

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "autograd/ops.hpp"
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/random/random.hpp"
 #include "tests/support/both_ways.hpp"
 

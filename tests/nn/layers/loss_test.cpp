@@ -5,10 +5,12 @@
 
 #include "autograd/ops.hpp"
 #include "tensor/classifier/classifier.hpp"
-#include "tensor/core/gpu_count.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/norm/softmax.hpp"
 #include "tests/support/both_ways.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 using namespace skytape;
 using namespace skytape::test;
@@ -124,9 +126,10 @@ TEST_CASE("a label out of range is an error on a CPU and NaN on CUDA") {
   });
 }
 
-#ifdef SKYTAPE_CUDA
+#ifdef SKYTAPE_CUDA_SIMULATED
 TEST_CASE("on CUDA the papers' classifier is two kernels forward and one backward") {
-  const GpuCount count;
+  using cuda_simulator::LaunchesOnly;
+  const LaunchesOnly only;
   const auto somewhere = [](const Shape& shape) {
     return Tensor::empty(shape, DType::f32, Device::cuda);
   };
@@ -134,8 +137,8 @@ TEST_CASE("on CUDA the papers' classifier is two kernels forward and one backwar
                                     somewhere({10})};
   const Tensor x = somewhere({32, 64});
   const auto f = tensor::classify(x, w, Tensor::empty({32}, DType::i32, Device::cuda), 0.1, 32);
-  CHECK(count.kernels().size() == 2);
+  CHECK(LaunchesOnly::all().size() == 2);
   (void)tensor::classify_backward(x, w, f, somewhere({}));
-  CHECK(count.kernels().size() == 3);
+  CHECK(LaunchesOnly::all().size() == 3);
 }
 #endif

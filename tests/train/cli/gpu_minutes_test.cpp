@@ -1,5 +1,5 @@
-// The program's means to spend no minute of a GPU on work that a CPU can do, or on output that
-// nobody asked for.
+// The program's means to spend no minute of a GPU on what nobody asked for, and what it says of
+// replays.
 #include <algorithm>
 #include <sstream>
 
@@ -40,35 +40,18 @@ TEST_CASE("bench --no-rates multiplies and copies nothing of its own") {
   CHECK(report["results"][0]["step_ms_median"].get<double>() > 0);
 }
 
-TEST_CASE("a bench on a GPU compares with what a CPU counted beforehand") {
-  if (!program_or_skip()) return;
+TEST_CASE("a bench on a GPU says how many steps were replayed, and waits for some of them") {
+  if (!program_or_skip() || !cuda_or_skip()) return;
   const Workshop w;
-  const std::string counted = (w.folder.path() / "predicted.json").string();
   const std::string report = (w.folder.path() / "bench.json").string();
-  const std::vector<std::string> cases = {"--attention", "vmean,linformer", "--n", "50", "--batch",
-                                          "2",           "--features",      "8"};
-  const auto with = [&](std::vector<std::string> words) {
-    words.insert(words.end(), cases.begin(), cases.end());
-    return w.finish(words);
-  };
-  const Finished prediction = with({"bench", "--predict", counted});
-  CAPTURE(prediction.err);
-  REQUIRE(prediction.code == 0);
-  const data::Json steps = train::read_json(counted)["steps"];
-  REQUIRE(steps.size() == 2);
-  CHECK(steps[0]["attention"].get<std::string>() == "vmean");
-  CHECK(steps[1]["attention"].get<std::string>() == "linformer");
-  CHECK(steps[0]["bf16_ms"].get<double>() > 0);
-  if (!cuda_or_skip()) return;
-
-  const Finished timed = with({"bench", "--device", "cuda", "--precision", "bf16", "--steps", "1",
-                               "--no-rates", "--predicted", counted, "--json", report});
+  const Finished timed = w.finish({"bench", "--device", "cuda", "--precision", "bf16", "--steps",
+                                   "1", "--no-rates", "--attention", "vmean,linformer", "--n", "50",
+                                   "--batch", "2", "--features", "8", "--json", report});
   CAPTURE(timed.err);
   REQUIRE(timed.code == 0);
   const data::Json results = train::read_json(report)["results"];
   REQUIRE(results.size() == 2);
   for (std::size_t i = 0; i < 2; ++i) {
-    CHECK(results[i]["predicted_ms"] == steps[i]["bf16_ms"]);
     // When captured, ten in a row, and the waited-for one behind its two that are not timed.
     CHECK(results[i]["steps_replayed"].get<int>() == 14);
     CHECK(results[i]["waited_step_ms_median"].get<double>() > 0);

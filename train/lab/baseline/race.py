@@ -104,8 +104,7 @@ def our_step(args, method, env):
         _, rss = Process([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
                       str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
                       "--threads", str(args.threads), "--device", args.device, "--precision",
-                      args.precision, "--json", file.name]
-                     + (["--predicted", args.predicted] if args.predicted else []), env).end()
+                      args.precision, "--json", file.name], env).end()
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
@@ -130,7 +129,7 @@ def race(args):
                 compiled.append(baselines.step(baseline_name, True))
                 if done == args.rounds:
                     rows.append(summary(baseline_name, ours, eager, compiled))
-                    print(markdown_row(rows[-1], args.device), flush=True)
+                    print(markdown_row(rows[-1]), flush=True)
     rates = [rate for ours, _, _ in runs.values() for run in ours
              for rate in run[2].get("gemm_gflops_measured", [])]
     return rows, machine, warning_of(rates)
@@ -159,7 +158,6 @@ def summary(baseline_name, ours, eager, compiled):
     row["skytape_ms"], row["skytape_bytes"] = median(ours)
     row["share_of_gemm"] = statistics.median(r[2]["gemm_share"] for r in ours)
     row["gemm_gflops"] = statistics.median(r[2]["gemm_gflops"] for r in ours)
-    row["of_predicted"] = ours[-1][2].get("of_predicted")
     for name in ("eager", "compiled"):
         row[f"{name}_ms"] = forms[name][0] if name in forms else None
         row[f"{name}_ratio"] = forms[name][0] / row["skytape_ms"] if name in forms else None
@@ -181,13 +179,11 @@ COLUMNS = ["baseline", "ours", "skytape ms", "eager ms", "compiled ms", "times e
            "times compiled", "ceiling", "skytape MB", "times less memory"]
 
 
-def markdown_row(row, device):
+def markdown_row(row):
     cells = [cell(row["skytape_ms"]), cell(row["eager_ms"]), cell(row["compiled_ms"]),
              cell(row["eager_ratio"], 2), cell(row["compiled_ratio"], 2),
              cell(row.get("ceiling"), 2), cell(row["skytape_bytes"] / 1e6, 0),
              cell(row.get("memory_ratio"), 2)]
-    if device == "cuda":
-        cells.append(cell(row["of_predicted"], 2))
     return f"| `{row['peer']}` | `{row['attention']}` | " + " | ".join(cells) + " |"
 
 
@@ -200,22 +196,20 @@ def report(args, rows, machine, warning, torch):
     what = (f"{args.device}, n={args.n}, batch {args.batch}, {args.features} features, "
             f"{args.threads} threads, precision {args.precision}")
     processes = f"{args.rounds} process" + ("es" if args.rounds > 1 else "")
-    columns = COLUMNS + (["of the roofline"] if args.device == "cuda" else [])
     lines = [
         f"# skytape and PyTorch {torch}, {datetime.date.today()}", "",
         f"{machine.get('cpu')}, {what}; medians of {processes} of {args.steps} steps "
         f"each, in turn. Peak GEMM throughput {rate:.0f} GFLOP/s, revision "
         f"{machine.get('revision')}.", "",
-        "| " + " | ".join(columns) + " |", "|---|---|" + "---:|" * (len(columns) - 2)]
-    lines += [markdown_row(row, args.device) for row in rows]
+        "| " + " | ".join(COLUMNS) + " |", "|---|---|" + "---:|" * (len(COLUMNS) - 2)]
+    lines += [markdown_row(row) for row in rows]
     if warning:
         print(warning, file=sys.stderr)
         lines += ["", warning]
     lines += ["", f"Geometric mean of the times, with the faster baseline: {cell(mean, 2)}. Ceiling: "
               "times faster than that baseline if the step's products ran at the measured GEMM throughput and "
               f"nothing else took time; geometric mean {cell(highest, 2)}. Memory is the peak "
-              + ("of the allocator. Of the roofline: step over the least time that its work takes on "
-                 "an H200." if args.device == "cuda" else "resident set of the process.")]
+              + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
     args.out.mkdir(parents=True, exist_ok=True)
     suffix = "" if args.precision == "fp32" else f"-{args.precision}"
     stem = args.out / f"race-{args.device}{suffix}"
@@ -242,7 +236,6 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--precision", choices=["fp32", "tf32", "bf16"],
                         help="of both sides [fp32; bf16 with --device cuda]")
-    parser.add_argument("--predicted", help="cuda: least times that `skytape-lab bench --predict` counted")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("runs/race"))
     args = parser.parse_args()
     args.methods = args.methods.split(",")

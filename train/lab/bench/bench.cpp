@@ -10,12 +10,10 @@
 #include "autograd/tape.hpp"
 #include "data/files/json.hpp"
 #include "tensor/core/storage.hpp"
-#include "tensor/core/traffic.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"
 #include "train/config/settings.hpp"
-#include "train/lab/bench/roofline.hpp"
 #include "train/process/version.hpp"
 #include "train/step/trainer.hpp"
 
@@ -56,8 +54,8 @@ data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model) {
 
 namespace {
 
-Measured measure_forward(const BenchCase& c, const nn::Model& model, const data::Batch& batch,
-                         StepGraphs& graphs) {
+Timing measure_forward(const BenchCase& c, const nn::Model& model, const data::Batch& batch,
+                       StepGraphs& graphs) {
   const nn::StepContext context = nn::answer_context(kSeed);
   const DeviceBatch on_device = upload(batch, c.device);
   return measure(c, [&] {
@@ -127,21 +125,18 @@ void time_attention(const BenchCase& c, const RunConfig& config, BenchResult& re
     Tape tape;
     tape.backward(forward(tape), dout);
   };
-  result.attention_forward = measure(c, [&] { graphs.run({0}, evaluated); }).timing;
+  result.attention_forward = measure(c, [&] { graphs.run({0}, evaluated); });
   if (c.forward_only) return;
-  result.attention_forward_backward = measure(c, [&] { graphs.run({1}, differentiated); }).timing;
+  result.attention_forward_backward = measure(c, [&] { graphs.run({1}, differentiated); });
 }
 
 }  // namespace
 
-Measured measure(const BenchCase& c, const std::function<void()>& f, std::int64_t in_a_row) {
-  std::int64_t calls = 0;
-  const std::int64_t before = tensor::cpu_multiply_adds();
+Timing measure(const BenchCase& c, const std::function<void()>& f, std::int64_t in_a_row) {
   const auto milliseconds = [&](std::int64_t count = 1) {
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < count; ++i) f();
     synchronize(c.device);
-    calls += count;
     const std::chrono::duration<double, std::milli> all = std::chrono::steady_clock::now() - start;
     return all.count() / static_cast<double>(count);
   };
@@ -156,7 +151,7 @@ Measured measure(const BenchCase& c, const std::function<void()>& f, std::int64_
   std::sort(ms.begin(), ms.end());
   const std::size_t half = ms.size() / 2;
   const double median = ms.size() % 2 == 1 ? ms[half] : (ms[half - 1] + ms[half]) / 2;
-  return {{median, ms.front()}, (tensor::cpu_multiply_adds() - before) / calls};
+  return {median, ms.front()};
 }
 
 RunConfig configure(const BenchCase& c) {
@@ -204,7 +199,6 @@ BenchResult run_bench(const BenchCase& c) {
     nn::Model model(config.model, DType::f32, c.device, kSeed);
     const data::Batch batch = bench_batch(c, config.model);
     result.parameters = model.parameters().parameter_count();
-    Measured measured;
     StepGraphs forward_graphs(c.device, c.graphs);
     const auto keep_counts = [&](const StepGraphs& graphs) {
       result.counts = graphs.counts();
@@ -213,8 +207,7 @@ BenchResult run_bench(const BenchCase& c) {
     add_rate(c, result);
     if (c.forward_only) {
       start_memory(c, result);
-      measured = measure_forward(c, model, batch, forward_graphs);
-      result.forward = measured.timing;
+      result.forward = measure_forward(c, model, batch, forward_graphs);
       result.peak_bytes = memory_stats(c.device).peak_bytes;
       add_rate(c, result);
       keep_counts(forward_graphs);
@@ -223,10 +216,9 @@ BenchResult run_bench(const BenchCase& c) {
                       c.graphs);
       start_memory(c, result);
       const auto step = [&] { trainer.step(batch); };
-      measured = measure(c, step, c.device == Device::cuda ? kStepsInARow : 1);
-      result.step = measured.timing;
+      result.step = measure(c, step, c.device == Device::cuda ? kStepsInARow : 1);
       result.peak_bytes = memory_stats(c.device).peak_bytes;
-      if (c.device == Device::cuda) result.waited_step = measure(c, step).timing;
+      if (c.device == Device::cuda) result.waited_step = measure(c, step);
       add_rate(c, result);
       keep_counts(trainer.graphs());
       if (c.attention_alone) result.parts = measure_parts(c, trainer, batch);
@@ -235,9 +227,8 @@ BenchResult run_bench(const BenchCase& c) {
           for (std::int64_t i = 0; i < c.steps; ++i) step();
         });
       }
-      result.forward = measure_forward(c, model, batch, forward_graphs).timing;
+      result.forward = measure_forward(c, model, batch, forward_graphs);
     }
-    if (c.device == Device::cpu) result.counted_flops = 2 * measured.multiply_adds;
   }
   result.rss_bytes = peak_resident_bytes();
   if (c.attention_alone) time_attention(c, config, result);
@@ -245,9 +236,6 @@ BenchResult run_bench(const BenchCase& c) {
                              {static_cast<double>(c.n), static_cast<double>(c.features),
                               static_cast<double>(config.model.head_width)},
                              c.batch, c.forward_only);
-  if (c.predict && !c.forward_only) {
-    result.predicted_ms = 1e3 * predict(step_kernels(c), {}, c.precision).seconds;
-  }
   return result;
 }
 
@@ -275,11 +263,8 @@ void run_in_turn(std::span<const BenchCase> cases, int rounds,
   for (int round = 1; round <= rounds; ++round) {
     for (std::size_t i = 0; i < cases.size(); ++i) {
       std::vector<BenchResult>& of_case = results[i];
-      BenchCase c = cases[i];
-      c.predict = c.predict && round == rounds;  // a count needs no second
-      of_case.push_back(run_bench(c));
+      of_case.push_back(run_bench(cases[i]));
       if (round < rounds) continue;
-      const std::optional<double> predicted_ms = of_case.back().predicted_ms;
       std::vector<double> rates;
       for (const BenchResult& r : of_case) {
         rates.insert(rates.end(), r.gemm_rates.begin(), r.gemm_rates.end());
@@ -289,7 +274,6 @@ void run_in_turn(std::span<const BenchCase> cases, int rounds,
           of_case.begin(), middle, of_case.end(),
           [](const BenchResult& a, const BenchResult& b) { return step_ms(a) < step_ms(b); });
       middle->gemm_rates = std::move(rates);
-      middle->predicted_ms = predicted_ms;
       done(cases[i], *middle);
     }
   }
@@ -344,10 +328,6 @@ Json to_json(const BenchCase& c, const BenchResult& r) {
       {"graph_nodes", r.graph_nodes}};
   if (!c.papers_model) j["recipe"] = c.recipe;
   if (r.waited_step) j["waited_step_ms_median"] = r.waited_step->median_ms;
-  if (r.predicted_ms) {
-    j["predicted_ms"] = *r.predicted_ms;
-    j["of_predicted"] = r.step->median_ms / *r.predicted_ms;
-  }
   if (r.parts) j["step_parts_ms"] = to_json(*r.parts);
   j["serial_share"] = r.serial_share ? Json(*r.serial_share) : Json();
   j["gflops"] = r.flops / (step_ms(r) * 1e6);

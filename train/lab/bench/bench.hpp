@@ -31,7 +31,6 @@ struct BenchCase {
   double patience_seconds = 0;  // what takes longer is timed once and not repeated; 0: no limit
   bool forward_only = false;    // no backward, no update
   bool attention_alone = true;  // time one layer's attention as well
-  bool predict = false;         // count a step's work for the least time on an H200 (roofline.hpp)
   bool gemm_rate = false;       // measure the device's products just before and after the steps
   bool graphs = true;           // replay CUDA graphs, where the device has them
 };
@@ -48,26 +47,19 @@ struct BenchResult {
   Timing forward;                           // of the model, evaluation mode
   std::optional<Timing> attention_forward;  // of one layer's, in the mode of the case
   std::optional<Timing> attention_forward_backward;
-  std::int64_t parameters = 0;                // trainable numbers
-  std::int64_t fixed_bytes = 0;               // held before the first step, whatever the batch
-  std::int64_t peak_bytes = 0;                // of the allocator, from the first step on
-  std::int64_t rss_bytes = 0;                 // of the process: the most during the case
-  std::optional<double> predicted_ms;         // of a step, see BenchCase::predict
-  StepCounts counts;                          // how the steps, or forward passes, were run
-  std::int64_t graph_nodes = 0;               // kernels, copies and fills of a replayed one
-  std::vector<double> gemm_rates;             // GFLOP/s, see BenchCase::gemm_rate: both
-  double flops = 0;                           // of a step or forward pass, by the stated costs
-  std::optional<std::int64_t> counted_flops;  // the same, counted: on the CPU
+  std::int64_t parameters = 0;     // trainable numbers
+  std::int64_t fixed_bytes = 0;    // held before the first step, whatever the batch
+  std::int64_t peak_bytes = 0;     // of the allocator, from the first step on
+  std::int64_t rss_bytes = 0;      // of the process: the most during the case
+  StepCounts counts;               // how the steps, or forward passes, were run
+  std::int64_t graph_nodes = 0;    // kernels, copies and fills of a replayed one
+  std::vector<double> gemm_rates;  // GFLOP/s, see BenchCase::gemm_rate: both
+  double flops = 0;                // of a step or forward pass, by the stated costs
 };
 
-/// Times of one function, and how much it did each time.
-struct Measured {
-  Timing timing;
-  std::int64_t multiply_adds = 0;  // on the CPU
-};
 /// Calls f as often as the case says, times `in_a_row`, and waits for its device behind each row.
-[[nodiscard]] Measured measure(const BenchCase& c, const std::function<void()>& f,
-                               std::int64_t in_a_row = 1);
+[[nodiscard]] Timing measure(const BenchCase& c, const std::function<void()>& f,
+                             std::int64_t in_a_row = 1);
 
 /// Full-length sequences of arbitrary tokens: what is timed.
 [[nodiscard]] data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model);

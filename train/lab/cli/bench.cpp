@@ -13,8 +13,6 @@
 #include "train/lab/bench/bench.hpp"
 #include "train/lab/bench/bench_kernels.hpp"
 #include "train/lab/bench/bench_ranks.hpp"
-#include "train/lab/bench/predictions.hpp"
-#include "train/lab/bench/roofline.hpp"
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/process/product_rates.hpp"
 #include "train/process/progress.hpp"
@@ -28,11 +26,9 @@ using data::Json;
 
 constexpr const char* kAllLengths = "512,1024,2048,4096,8192";
 
-constexpr std::int64_t kMostPredicted = 8192;  // positions: counting beyond takes minutes
-
 struct BenchFlags {
   BenchCase all = {};  // what all cases have in common
-  std::string attention = "all", n = "2048", device = "auto", recipe, json_file, predict, predicted;
+  std::string attention = "all", n = "2048", device = "auto", recipe, json_file;
   std::int64_t tokens = 0, rounds = 3;
   int threads = 0;
   bool no_graph = false, no_rates = false, ranks = false, kernels = false;
@@ -80,14 +76,13 @@ void print_parts(const Json& results) {
   }
 }
 
-/// The steps again, with the least time that an H200 needs for their work, and how they ran.
-void print_predicted(const Json& results) {
-  fmt::print("\n{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n", "attention", "n", "step ms",
-             "predicted ms", "measured / predicted", "replayed", "nodes");
+/// The steps again, and how they ran on a GPU.
+void print_replays(const Json& results) {
+  fmt::print("\n{:<16} {:>6} {:>10} {:>9} {:>7}\n", "attention", "n", "step ms", "replayed",
+             "nodes");
   for (const Json& r : results) {
-    fmt::print("{:<16} {:>6} {:>10} {:>13} {:>20} {:>9} {:>7}\n",
-               r.at("attention").get<std::string>(), r.at("n").get<std::int64_t>(),
-               cell(r, "step_ms_median", 2), cell(r, "predicted_ms", 2), cell(r, "of_predicted", 2),
+    fmt::print("{:<16} {:>6} {:>10} {:>9} {:>7}\n", r.at("attention").get<std::string>(),
+               r.at("n").get<std::int64_t>(), cell(r, "step_ms_median", 2),
                r.at("steps_replayed").get<std::int64_t>(), r.at("graph_nodes").get<std::int64_t>());
   }
 }
@@ -132,28 +127,6 @@ std::vector<BenchCase> cases_of(const BenchFlags& flags) {
   return cases;
 }
 
-/// Counts the least time of every case on a GPU, without one, and times nothing.
-int predict(const BenchFlags& flags) {
-  set_threads(flags.threads);
-  const std::vector<BenchCase> cases = cases_of(flags);
-  Predictions predictions;
-  constexpr const char* kLine = "{:<16} {:>6} {:>5} {:>9} {:>9} {:>9} {:>11} {:>10} {:>6}\n";
-  fmt::print("counted: kernels of the {}\n", counted_kernels());
-  fmt::print(kLine, "attention", "n", "batch", "fp32 ms", "tf32 ms", "bf16 ms", "attention %",
-             "products %", "rest %");
-  for (const BenchCase& c : cases) {
-    const Json& step = predictions.add(c);
-    const Json& parts = data::member(step, "bf16_parts_ms");
-    const double percent = parts.is_null() ? 0 : 100 / step.at("bf16_ms").get<double>();
-    fmt::print(kLine, c.attention, c.n, c.batch, cell(step, "fp32_ms", 3), cell(step, "tf32_ms", 3),
-               cell(step, "bf16_ms", 3), cell(parts, "attention", 0, percent),
-               cell(parts, "products", 0, percent), cell(parts, "rest", 0, percent));
-    std::fflush(stdout);
-  }
-  predictions.write(flags.predict);
-  return 0;
-}
-
 /// To --json, after each case: what is measured stays, whatever becomes of the next one.
 void write_json(const BenchFlags& flags, const Json& report) {
   if (flags.json_file.empty()) return;
@@ -165,12 +138,6 @@ int run(const BenchFlags& flags) {
   const Device device = parse_device(flags.device);
   const Precision precision = parse_precision(flags.all.precision);
   std::vector<BenchCase> cases = cases_of(flags);
-  const bool on_gpu = device == Device::cuda;
-  if (!flags.predicted.empty() && !on_gpu) {
-    throw UsageError("bench: --predicted has no effect without --device cuda");
-  }
-  const Predictions predicted =
-      flags.predicted.empty() ? Predictions() : Predictions(flags.predicted);
 
   Json machine = machine_facts();
   std::string rates = "rates not measured";
@@ -192,19 +159,17 @@ int run(const BenchFlags& flags) {
       cases.size() == 1 ? 1 : static_cast<int>(std::min(flags.rounds, flags.all.steps));
   for (BenchCase& c : cases) {
     c.device = device;
-    c.predict = on_gpu && flags.predicted.empty() && c.n <= kMostPredicted;
     c.steps = ceil_div(flags.all.steps, rounds);
   }
   std::vector<double> all_rates;
-  run_in_turn(cases, rounds, [&](const BenchCase& c, BenchResult result) {
-    if (result.step && !c.predict) result.predicted_ms = predicted.ms(c);
+  run_in_turn(cases, rounds, [&](const BenchCase& c, const BenchResult& result) {
     all_rates.insert(all_rates.end(), result.gemm_rates.begin(), result.gemm_rates.end());
     results.push_back(to_json(c, result));
     print_row(results.back());
     write_json(flags, {{"machine", machine}, {"results", results}});
   });
   if (!flags.all.forward_only) print_parts(results);
-  if (on_gpu) print_predicted(results);
+  if (device == Device::cuda) print_replays(results);
   if (const std::string why = why_not_comparable(all_rates); !why.empty()) {
     write_stderr("warning: " + why + "\n");
   }
@@ -221,18 +186,18 @@ int run_kernels(const BenchFlags& flags) {
   const Precision precision = parse_precision(flags.all.precision);
   const std::vector<BenchCase> cases = cases_of(flags);
   Json machine = machine_facts();
-  GpuRates rates;
   if (!flags.no_rates) {
     const auto tflops = [&](Precision of) {
       const PrecisionScope scope(device, of);
       return 1e-3 * tensor::measure_gemm_gflops(device);
     };
-    rates = {tensor::measure_copy_gbs(device), tflops(precision), tflops(Precision::fp32)};
-    machine["copy_gbs"] = rates.copy_gbs;
-    machine["product_tflops"] = rates.product_tflops;
-    machine["fp32_tflops"] = rates.fp32_tflops;
-    fmt::print("copy {:.0f} GB/s, products {:.1f} TFLOP/s in {}, {:.1f} in fp32\n", rates.copy_gbs,
-               rates.product_tflops, flags.all.precision, rates.fp32_tflops);
+    const double copy = tensor::measure_copy_gbs(device);  // read plus written
+    const double products = tflops(precision), fp32 = tflops(Precision::fp32);
+    machine["copy_gbs"] = copy;
+    machine["product_tflops"] = products;
+    machine["fp32_tflops"] = fp32;
+    fmt::print("copy {:.0f} GB/s, products {:.1f} TFLOP/s in {}, {:.1f} in fp32\n", copy, products,
+               flags.all.precision, fp32);
   }
   fmt::print("revision {}\n", revision());
   Json steps = Json::array();
@@ -240,7 +205,7 @@ int run_kernels(const BenchFlags& flags) {
   for (BenchCase c : cases) {
     c.device = device;
     const StepKernels& step = all.emplace_back(c, measure_kernels(c)).second;
-    for (const Table& table : kernel_tables(c, step, rates)) fmt::print("\n{}", to_text(table));
+    for (const Table& table : kernel_tables(c, step)) fmt::print("\n{}", to_text(table));
     std::fflush(stdout);
     steps.push_back(to_json(c, step));
     write_json(flags, {{"machine", machine}, {"steps", steps}});
@@ -320,23 +285,14 @@ void add_bench(const Command& program) {
       "measure no GEMM throughput and no copies: a tool that watches every access would "
       "spend its time on them");
   command.add_option("--json", flags->json_file, "write machine and results there");
-  command.add_option("--predicted", flags->predicted,
-                     "cuda: least times from a file that --predict wrote");
-  command
-      .add_option("--predict", flags->predict,
-                  "count the least times of the cases on a GPU, write them there and time nothing")
-      .excludes({"--json", "--predicted"});
   command
       .add_option("--recipe", flags->recipe,
                   "with this recipe's model and features, not the papers'")
-      .excludes({"--features", "--ranks", "--predicted", "--predict"});
-  command
-      .add_flag("--kernels", flags->kernels,
-                "cuda: every kernel of one step, its time and its work")
-      .excludes({"--forward", "--no-graph", "--ranks", "--predicted", "--predict"});
+      .excludes({"--features", "--ranks"});
+  command.add_flag("--kernels", flags->kernels, "cuda: every kernel of one step and its time")
+      .excludes({"--forward", "--no-graph", "--ranks"});
   command.runs([flags] {
     if (flags->kernels) return run_kernels(*flags);
-    if (!flags->predict.empty()) return predict(*flags);
     if (!flags->ranks) return run(*flags);
     return with_ranks({}, [&](const Ranks& ranks) { return run_ranks(*flags, ranks); });
   });

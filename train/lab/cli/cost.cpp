@@ -7,7 +7,6 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
-#include "train/lab/bench/roofline.hpp"
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/cost/cost.hpp"
 #include "train/lab/studies/experiment.hpp"
@@ -18,7 +17,6 @@ namespace {
 
 struct CostFlags {
   CostOptions options;
-  RooflineOptions roofline;
   std::string tasks = "listops,text,retrieval,pathfinder,image";
   std::string tables = "all", attention = "all", device = "auto", runs, out;
   std::string lengths = "256,512,1024,2048,4096,8192";
@@ -37,7 +35,6 @@ std::vector<std::string> chosen_tables(const CostFlags& flags) {
       flags.tables == "all" ? kTables : split_list("--tables", flags.tables);
   std::vector<std::string> known = kTables;
   known.emplace_back("convergence");
-  known.emplace_back("roofline");
   for (const std::string& name : chosen) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       throw UsageError(unknown_name("table", name, known));
@@ -56,7 +53,6 @@ int run(CostFlags flags) {
   o.device = parse_device(flags.device);
   (void)parse_precision(o.precision);  // before the first table is on the screen
   o.methods = method_list(flags.attention);
-  flags.roofline.methods = o.methods;
   o.tasks = task_list(flags.tasks);
   o.lengths = number_list("--lengths", flags.lengths, 1, 1 << 20);
   o.inference_lengths = number_list("--inference-lengths", flags.inference_lengths, 1, 1 << 20);
@@ -73,7 +69,6 @@ int run(CostFlags flags) {
     if (table == "operations") experiment.add(operation_table(o));
     if (table == "tasks") experiment.add(task_table(o));
     if (table == "inference") experiment.add(inference_table(o));
-    if (table == "roofline") experiment.add(roofline_table(flags.roofline));
     if (table == "convergence") experiment.add(convergence_table(flags.runs, flags.patience));
     if (table == "length") {
       const LengthStudy study = measure_lengths(o);
@@ -95,7 +90,7 @@ void add_cost(const Command& program) {
   CostOptions& o = flags->options;
   command.add_option("--tables", flags->tables,
                      "parameters, operations, tasks, inference, length, or all of these; "
-                     "convergence; roofline: n = 2048, batch 32, 128 features on a GPU");
+                     "convergence");
   command.add_option("--attention", flags->attention, "methods a,b,… or all");
   command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
   command.add_option("--recipe", o.recipe,
@@ -123,14 +118,6 @@ void add_cost(const Command& program) {
   command.add_option("--memory-limit", flags->limit_gb, "GB: find the largest batch that fits")
       .within(0.001, 1e6)
       .default_text("");
-  command
-      .add_option("--bandwidth", flags->roofline.rates.copy_gbs,
-                  "of the GPU, for roofline: GB/s of a copy, read plus written")
-      .within(1.0, 1e6);
-  command
-      .add_option("--flops", flags->roofline.rates.bf16_tflops,
-                  "of the GPU, for roofline: TFLOP/s of bf16 products; tf32 is taken for half")
-      .within(0.1, 1e6);
   command.add_option("--runs", flags->runs, "folder of finished runs, for convergence");
   command.add_option("--patience", flags->patience, "evaluations without progress, for convergence")
       .between(1, 1 << 20);

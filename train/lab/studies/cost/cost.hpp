@@ -46,12 +46,8 @@ struct CostOptions {
 [[nodiscard]] Table parameter_table(const CostOptions& options);
 
 /// Multiply-adds of one head and example of length operations_n: as the Skeinformer paper's Table 3
-/// states them, as our methods do, and as counted.
+/// states them, and those of our methods' matrix products by their formulas (Spec::cost_at).
 [[nodiscard]] Table operation_table(const CostOptions& options);
-
-/// The count, forward and backward, of one head of width 32 in evaluation mode; on the CPU.
-[[nodiscard]] attention::Cost counted_cost(const attention::Spec& spec,
-                                           const attention::CostSizes& sizes);
 
 /// Step time and memory of each method on each task (Skyformer, Table 2; Skeinformer, Table 2).
 [[nodiscard]] Table task_table(const CostOptions& options);

@@ -66,12 +66,12 @@ std::optional<double> materialised_ms(const BenchCase& c, double most_bytes) {
   };
   const double scale = 1 / std::sqrt(static_cast<double>(model.head_width));
   const Tensor q = tensor::affine(numbers(1), scale), k = numbers(2), v = numbers(3);
-  const Measured measured = measure(c, [&] {
+  const Timing timing = measure(c, [&] {
     const Tensor scores = tensor::matmul(q, k, Op::none, Op::transpose);  // [B, H, N, N]
     (void)tensor::matmul(tensor::softmax(scores), v);
   });
   release_cached_memory(c.device);
-  return measured.timing.min_ms / static_cast<double>(c.batch);
+  return timing.min_ms / static_cast<double>(c.batch);
 }
 
 /// The costs of exact attention, with which those of one length are compared.

@@ -2,11 +2,7 @@
 #include <algorithm>
 
 #include "attention/registry.hpp"
-#include "autograd/tape.hpp"
 #include "nn/model.hpp"
-#include "tensor/core/traffic.hpp"
-#include "tensor/gemm/gemm.hpp"
-#include "tensor/random/random.hpp"
 #include "train/lab/studies/cost/cost.hpp"
 
 namespace skytape::train {
@@ -35,35 +31,6 @@ RunConfig recipe_config(const CostOptions& options, const std::string& method,
   choices.attention = method;
   choices.recipe = options.recipe;
   return resolve(choices);
-}
-
-attention::Cost counted_cost(const Spec& spec, const attention::CostSizes& sizes) {
-  const auto n = static_cast<std::int64_t>(sizes.n), width = static_cast<std::int64_t>(sizes.width);
-  attention::OptionValues values;
-  if (spec.has_option("features")) {
-    values["features"] = std::to_string(static_cast<std::int64_t>(sizes.features));
-  }
-  ParameterStore store;
-  const auto method = spec.make({0, 1, width, n, "attn.", &store, width}, values);
-  store.pack(DType::f32, Device::cpu, kSeed);
-  const auto numbers = [&](std::uint64_t which) {
-    return tensor::normal({1, 1, n, width}, Random{which, {}}, DType::f32, Device::cpu);
-  };
-  attention::Call call;
-  call.random.key = kSeed;
-  call.fewest_tokens = Tensor::full({1}, sizes.n, DType::i32, Device::cpu);
-
-  Tape tape;
-  const Var q = tape.input(numbers(1)), v = tape.input(numbers(3));
-  const Var k = spec.shared_qk ? Var() : tape.input(numbers(2));
-  const Tensor mask = Tensor::full({1, n}, 1, DType::f32, Device::cpu), dout = numbers(4);
-  const Var x = spec.reads_x ? tape.input(numbers(5).reshape({1, n, width})) : Var();
-  const std::int64_t start = tensor::cpu_multiply_adds();
-  const Var out = attention::apply(*method, {q, k, v, x}, mask, call);
-  const std::int64_t middle = tensor::cpu_multiply_adds();
-  tape.backward(out, dout);
-  const std::int64_t end = tensor::cpu_multiply_adds();
-  return {static_cast<double>(middle - start), static_cast<double>(end - middle)};
 }
 
 Table parameter_table(const CostOptions& options) {
@@ -95,21 +62,20 @@ Table operation_table(const CostOptions& options) {
                    {"leading terms"},
                    {"paper", "{:.1f}"},
                    {"forward", "{:.1f}"},
-                   {"counted", "{:.1f}"},
                    {"backward", "{:.1f}"},
-                   {"counted back", "{:.1f}"},
                    {"of softmax's forward", "{:.4f}"},
                    {"sequential"}};
   for (const std::string& method : options.methods) {
     const Spec& spec = attention::find(method);
-    const attention::Cost cost = spec.cost_at(sizes), counted = counted_cost(spec, sizes);
+    const attention::Cost cost = spec.cost_at(sizes);
     table.add({method, spec.cost,
                spec.paper_cost ? Cell(spec.paper_cost(sizes) / kMillion) : Cell(),
-               cost.forward / kMillion, counted.forward / kMillion, cost.backward / kMillion,
-               counted.backward / kMillion, cost.forward / softmax, spec.sequential});
+               cost.forward / kMillion, cost.backward / kMillion, cost.forward / softmax,
+               spec.sequential});
   }
   table.notes = {
-      "paper: leading terms of the Skeinformer paper's Table 3, where it has the method."};
+      "paper: leading terms of the Skeinformer paper's Table 3, where it has the method. forward "
+      "and backward: the multiply-adds of the method's matrix products on a CPU, by its formula."};
   return table;
 }
 
