@@ -195,7 +195,7 @@ arena: ATTENTIONS ?= skyformer
 arena: BUDGET ?= $(if $(STEPS),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
-.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test exercise exercise-check gpu-check gpu-bundle gpu-static fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
@@ -244,8 +244,6 @@ gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, with a r
 	@train/scripts/gpu_check.sh
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle GOLDENS=
 	+@MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
-gpu-static: $(CUDA_SRC:%=$B/%.cuda.o) ## registers and spills of every kernel, without a GPU: OUT=
-	@train/scripts/gpu_static.sh
 compile_commands: ## compile_commands.json, from which clangd knows how each file is compiled
 	@$(MAKE) --no-print-directory -Bn CCACHE= $B/skytape $B/skytape_tests | awk -v dir='$(CURDIR)' ' \
 	  BEGIN { print "[" } \
