@@ -240,7 +240,7 @@ exercise exercise-check:
 	@COMPILE='$(CCACHE) $(CXX) $(filter-out -Werror,$(ALL_CXXFLAGS)) -Wno-unused-parameter -include $(PCH)/callers.hpp $(if $(CCACHE),-fpch-preprocess)' \
 	  RACES='$(if $(filter asan,$(MODE)),,-fsanitize=thread)' LIBRARY='$(JUDGE) $B/libskytape.a $(LIBS)' DEVICE='$(DEVICE_OF_EXERCISES)' \
 	  HINT='$(HINT)' LINE='$(LINE)' train/scripts/exercise.sh $(if $(filter %-check,$@),--check,$(call quoted,$N))
-gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, with a report: CHECKS= METHODS= OUT= PEER= GOLDENS=
+gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, packed as it goes: CHECKS= OUT= PEER= GOLDENS=
 	@train/scripts/gpu_check.sh
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle GOLDENS=
 	+@MAKE='$(MAKE)' train/scripts/gpu_bundle.sh

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # make gpu-bundle: a folder that runs on a machine with an NVIDIA GPU, a CUDA runtime with cuBLAS, and
 # nothing else: no compiler, no packages, no network. It holds program and tests with the libraries
-# they need, and what a CPU can compute beforehand. Without a GPU it is made in minutes; there,
+# they need, and small data. Without a GPU it is made in minutes; there,
 #   B=build/gpu-bundle CHECKS="smoke tests" train/scripts/gpu_check.sh
 #   OUT      the folder (default build/gpu-bundle)
 #   GOLDENS  folder of reference vectors (default tests/goldens, which the working tree has)
@@ -59,7 +59,7 @@ if [ -n "$unexpected" ]; then
   exit 1
 fi
 
-# ---- what a CPU can compute beforehand -------------------------------------------------------
+# ---- data ------------------------------------------------------------------------------------
 program=$(realpath "$OUT/skytape-lab")
 if [ "$(realpath "$GOLDENS")" != "$(realpath tests/goldens)" ]; then
   mkdir "$OUT/goldens"
@@ -67,15 +67,6 @@ if [ "$(realpath "$GOLDENS")" != "$(realpath tests/goldens)" ]; then
 fi
 "$program" data --task listops --limit 1500 --data "$OUT/datasets" >/dev/null
 rm -f "$OUT/datasets/listops/.lock"
-mkdir "$OUT/parity"
-scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-for method in $("$program" info attention --names); do
-  small_run "$program" "$OUT/datasets" "$scratch/run" "$method" cpu fp32 2>"$scratch/log" ||
-    { cat "$scratch/log"; exit 1; }
-  cp "$scratch/run/metrics.jsonl" "$OUT/parity/$method.jsonl"
-done
-echo "losses of a CPU: $(find "$OUT/parity" -name "*.jsonl" | wc -l) methods"
 
 # ---- size ------------------------------------------------------------------------------------
 bundle=$(du -sb "$OUT" | cut -f1)
