@@ -83,6 +83,38 @@ void part(Tensors& arrays, std::vector<Tensor> others) {
   }
 }
 
+/// Checks the arguments of a call in the words of whoever made it.
+void check_arguments(const std::string& name, const attention::Inputs& in) {
+  const Tensor& v = in.v;
+  const auto wrong = [&](const char* key, const auto&... expected) {
+    throw UsageError(join(name, ": ", key, ": expected ", expected...));
+  };
+  if (v.rank() != 4 || v.dtype() == DType::i32) {
+    wrong("v", "float32 or float64 [B, H, N, D], got ", v);
+  }
+  if (v.size(1) == 0 || v.size(3) == 0) wrong("v", "heads and a width, [B, H, N, D], got ", v);
+  const Shape rows = {v.size(0), v.size(2)};
+  const auto fits = [&](const Tensor& x) { return x.rank() == 3 && x.shape().first(2) == rows; };
+  for (const auto& [key, tensor] : {std::pair("q", &in.q), std::pair("k", &in.k)}) {
+    if (tensor->defined() && tensor->shape() != v.shape()) {
+      wrong(key, "v's shape ", v.shape(), ", got ", *tensor);
+    }
+  }
+  if (in.mask.defined() && in.mask.shape() != rows) {
+    wrong("mask", "[B, N] = ", rows, ", got ", in.mask.shape());
+  }
+  if (in.x.defined() && !fits(in.x)) {
+    wrong("x", "[B, N, E] = [", rows[0], ", ", rows[1], ", E], got ", in.x);
+  }
+  for (const auto& [key, tensor] :
+       {std::pair("q", &in.q), std::pair("k", &in.k), std::pair("x", &in.x)}) {
+    if (tensor->defined() && (tensor->dtype() != v.dtype() || tensor->device() != v.device())) {
+      throw UsageError(join(name, ": ", key, " and v differ in dtype or device: ", key, " ",
+                            *tensor, ", v ", v));
+    }
+  }
+}
+
 /// A call of a method, and its gradients, once.
 class Call {
  public:
@@ -100,19 +132,14 @@ class Call {
           join(name, ": ", key, asked ? " is missing" : " must be None: the method reads none"));
     };
     const Tensor v = take("v", true);
-    if (v.rank() != 4 || v.dtype() == DType::i32) {
-      throw UsageError(join(name, ": v must be f32 or f64 [B, H, N, D], got ", v));
-    }
-    if (v.size(1) == 0 || v.size(3) == 0) {
-      throw UsageError(join(name, ": v must have heads and a width, [B, H, N, D], got ", v));
-    }
+    const bool masked = arrays.contains("mask");
+    in_ = {take("q", true), take("k", !spec.shared_qk), v, take("mask", masked),
+           false,           take("x", spec.reads_x)};
+    check_arguments(name, in_);
     const std::int64_t n = v.size(2);
     if (length == 0) length = std::max<std::int64_t>(n, 1);
     if (length < n) throw UsageError(join(name, ": length is ", length, ", but v has N = ", n));
     const auto turn = turn_on(v.device());
-    const bool masked = arrays.contains("mask");
-    in_ = {take("q", true), take("k", !spec.shared_qk), v, take("mask", masked),
-           false,           take("x", spec.reads_x)};
     if (!masked) in_.mask = Tensor::full({v.size(0), n}, 1, v.dtype(), v.device());
     const std::int64_t width = in_.x.defined() ? in_.x.size(-1) : v.size(1) * v.size(3);
     method_ = spec.make({0, v.size(1), v.size(3), length, "", &store_, width}, options);
@@ -146,7 +173,7 @@ class Call {
   [[nodiscard]] Tensors backward(const Tensors& cotangent) {
     const Tensor& dout = cotangent.at("dout");
     if (!dout.defined() || dout.shape() != out_shape_) {
-      throw UsageError(join("dout must have the output's shape ", out_shape_, ", got ", dout));
+      throw UsageError(join("dout: expected the output's shape ", out_shape_, ", got ", dout));
     }
     const auto turn = turn_on(dout.device());
     tape_.backward(out_, dout);
@@ -222,7 +249,7 @@ class Call {
       if (!node) throw UsageError(join("parameters: '", p.name, "' is missing"));
       p.value = node.mapped();
       if (p.value.shape() != p.shape || p.value.dtype() != dtype || p.value.device() != device) {
-        throw UsageError(join("parameters: '", p.name, "' must be ", name(dtype), p.shape, "@",
+        throw UsageError(join("parameters: '", p.name, "': expected ", name(dtype), p.shape, "@",
                               name(device), ", got ", p.value));
       }
       if (p.trainable || p.decay > 0) p.grad = zeros_like(p.value);

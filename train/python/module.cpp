@@ -14,7 +14,9 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <regex>
 #include <span>
+#include <string>
 #include <thread>
 
 #include "tensor/core/error.hpp"
@@ -56,6 +58,35 @@ template <class... Kind> nb::object lend(const Tensor& t) {
   const int device = t.device() == Device::cpu ? nb::device::cpu::value : nb::device::cuda::value;
   return nb::cast(nb::ndarray<Kind...>(t.raw(), sizes.size(), sizes.data(), owner, nullptr,
                                        kTheirs[type], device, 0));
+}
+
+// ---- errors ------------------------------------------------------------------------------------
+
+/// Returns an error's text in Python's words: f32[2, 3]@cpu is float32 [2, 3] there.
+std::string in_python(std::string text) {
+  static const std::pair<std::regex, const char*> words[] = {
+      {std::regex(R"(\b(f32|f64|i32)(\[[0-9, ]*\])@cpu)"), "$1 $2"},
+      {std::regex(R"(\b(f32|f64|i32)(\[[0-9, ]*\])@cuda)"), "$1 $2 on the GPU"},
+      {std::regex(R"(\bf(32|64)\b)"), "float$1"},
+      {std::regex(R"(\bi32\b)"), "int32"}};
+  for (const auto& [ours, theirs] : words) text = std::regex_replace(text, ours, theirs);
+  return text;
+}
+
+/// Makes the exception that stands for the error T in Python. The last one that fits an error
+/// translates it.
+template <class T> nb::object exception(nb::module_& m, const char* name, nb::handle bases) {
+  const nb::object kind = nb::exception<T>(m, name, bases);
+  nb::register_exception_translator(
+      [](const std::exception_ptr& thrown, void* payload) {
+        try {
+          std::rethrow_exception(thrown);
+        } catch (const T& error) {
+          PyErr_SetString(static_cast<PyObject*>(payload), in_python(error.what()).c_str());
+        }
+      },
+      kind.ptr());
+  return kind;
 }
 
 // ---- threads -----------------------------------------------------------------------------------
@@ -203,18 +234,16 @@ nb::object arrays_of(const Tensors& tensors) {
 NB_MODULE(_engine, m) {
   using namespace skytape;
   nanobind::set_leak_warnings(false);  // of what a script still holds at its end
-  // The last one that fits an error translates it.
-  const nanobind::exception<Error> error(m, "Error", PyExc_RuntimeError);
+  const nanobind::object error = python::exception<Error>(m, "Error", PyExc_RuntimeError);
   const auto also = [&](PyObject* kind) {
     return nanobind::make_tuple(error, nanobind::handle(kind));
   };
   // Wrong values and wrong kinds are ValueError and TypeError in Python.
-  nanobind::exception<UsageError>(m, "UsageError",
-                                  nanobind::make_tuple(error, nanobind::handle(PyExc_ValueError),
-                                                       nanobind::handle(PyExc_TypeError))
-                                      .ptr());
-  nanobind::exception<DataError>(m, "DataError", error.ptr());
-  nanobind::exception<NonFiniteError>(m, "NonFiniteError", also(PyExc_ArithmeticError).ptr());
+  python::exception<UsageError>(m, "UsageError",
+                                nanobind::make_tuple(error, nanobind::handle(PyExc_ValueError),
+                                                     nanobind::handle(PyExc_TypeError)));
+  python::exception<DataError>(m, "DataError", error);
+  python::exception<NonFiniteError>(m, "NonFiniteError", also(PyExc_ArithmeticError));
   m.attr("has_cuda") = kHaveCuda;
   pthread_atfork([] { python::turns.mutex.lock(); }, [] { python::turns.mutex.unlock(); },
                  [] {
