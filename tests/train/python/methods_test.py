@@ -75,6 +75,30 @@ class Methods(unittest.TestCase):
         out = skytape.attention("linformer", Q, K, V, features=N, sharing="headwise", parameters=eye)
         self.assertLess(abs(out - exact(Q, K, V)).max(), 1e-12)
 
+    def test_length_is_the_nominal_one_of_parameters_and_formulas(self):
+        length = 3 * N // 2
+        out, gradients = skytape.vjp("linformer", Q, K, V, DOUT, features=8, length=length)
+        self.assertEqual(gradients["E"].shape, (8, length))
+        self.assertGreater(abs(gradients["E"][:, :N]).max(), 0)
+        self.assertEqual(abs(gradients["E"][:, N:]).max(), 0)
+        found = [skytape.attention("cosformer", Q, K, V, length=length)]
+        if importlib.util.find_spec("jax") is not None:
+            from skytape.jax import attention
+            found.append(attention("cosformer", *(array.astype("f4") for array in (Q, K, V)), length=length))
+        near = np.cos((np.arange(N)[:, None] - np.arange(N)) * np.pi / (2 * length))
+        weights = np.maximum(Q, 0) @ np.maximum(K, 0).swapaxes(2, 3) * near
+        expected = weights @ V / np.maximum(weights.sum(-1, keepdims=True), 1e-6)
+        for each in found:
+            self.assertLess(abs(np.asarray(each) - expected).max(), 1e-4)
+
+    def test_training_and_seed_decide_what_is_dropped(self):
+        def call(training, seed):
+            return skytape.attention("softmax", Q, K, V, training=training, seed=seed, attention_dropout=0.4)
+        self.assertTrue((call(False, 5) == call(False, 6)).all())
+        self.assertTrue((call(True, 5) == call(True, 5)).all())
+        self.assertFalse((call(True, 5) == call(True, 6)).all())
+        self.assertFalse((call(True, 5) == call(False, 5)).all())
+
     def test_what_is_wrong_is_an_exception_with_our_text(self):
         for arguments, more, said in [
             (("skyfomer", Q, K, V), {}, "did you mean 'skyformer'"),

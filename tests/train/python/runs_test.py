@@ -1,4 +1,5 @@
-"""Trained runs: the module answers as the program does."""
+"""Trained runs: the module answers as the program does. No setting here is a default."""
+import json
 import os
 import pathlib
 import subprocess
@@ -10,6 +11,7 @@ import numpy as np
 import skytape
 
 PROGRAM = pathlib.Path(os.environ.get("SKYTAPE_PROGRAM", "build/skytape")).absolute()
+LABORATORY = PROGRAM.with_name("skytape-lab")
 
 
 class ByTheProgram(unittest.TestCase):
@@ -23,8 +25,8 @@ class ByTheProgram(unittest.TestCase):
         cls.folder = pathlib.Path(scratch.name)
 
     @classmethod
-    def program(cls, *arguments):
-        return subprocess.run([PROGRAM, *arguments], cwd=cls.folder, check=True, capture_output=True, text=True).stdout
+    def program(cls, *arguments, program=PROGRAM):
+        return subprocess.run([program, *arguments], cwd=cls.folder, check=True, capture_output=True, text=True).stdout
 
 
 class Runs(ByTheProgram):
@@ -35,18 +37,42 @@ class Runs(ByTheProgram):
         rows = [f"{label}\tday {i} {words[label]}" for i in range(50) for label in words]
         (cls.folder / "rows.tsv").write_text("\n".join(rows) + "\n")
         cls.program("data", "--task", "tsv", "--from", "rows.tsv")
-        cls.program("train", "--task", "tsv", "--attention", "softmax", "--steps", "4",
-                    "--recipe", "skyformer", "--batch", "8", "--set", "max_length=64", "--out", "runs/a")
+        for name, method in (("a", "softmax"), ("drawn", "skyformer")):
+            features = ["--features", "3"] if name == "drawn" else []
+            cls.program("train", "--task", "tsv", "--attention", method, "--steps", "4", "--seed", "7", *features,
+                        "--recipe", "skyformer", "--batch", "8", "--set", "max_length=64", "--out", f"runs/{name}")
 
     def test_predictions_are_the_programs(self):
         texts = ["day 3 fine", "day 4 cold and grey and long"]
         (self.folder / "texts.txt").write_text("\n".join(texts) + "\n")
-        said = self.program("predict", "--run", "runs/a", "--from", "texts.txt", "--scores").split("\n")
-        run = skytape.load(self.folder / "runs/a")
-        labels, probabilities = run.predict(texts)
-        self.assertEqual(said[0].split("\t")[1:], run.labels)
-        for label, row, line in zip(labels, probabilities, said[1:]):
-            self.assertEqual(line, "\t".join([label, *(f"{p:.6f}" for p in row)]))
+        found = {}
+        for name, draws in (("a", 1), ("drawn", 1), ("drawn", 3)):
+            with self.subTest(name, draws=draws):
+                said = self.program("predict", "--run", f"runs/{name}", "--from", "texts.txt", "--scores",
+                                    "--draws", str(draws)).split("\n")
+                run = skytape.load(self.folder / "runs" / name)
+                labels, found[name, draws] = run.predict(texts, draws=draws)
+                columns = said[0].split("\t")
+                for label, row, line in zip(labels, found[name, draws], said[1:]):
+                    answer = dict(zip(columns, line.split("\t")))
+                    self.assertEqual((answer[columns[0]], *(answer[each] for each in run.labels)),
+                                     (label, *(f"{p:.6f}" for p in row)))
+        self.assertGreater(abs(found["drawn", 1] - found["drawn", 3]).max(), 1e-6)  # a setting that tells
+
+    @unittest.skipUnless(LABORATORY.exists(), "no program build/skytape-lab here: make lab")
+    def test_maps_are_the_laboratorys_at_every_layer_and_head(self):
+        run, text = skytape.load(self.folder / "runs/drawn"), "day 3 fine and bright"
+        maps = run.attention_maps(text)
+        for layer in range(2):
+            for head in range(2):
+                with self.subTest(layer=layer, head=head):
+                    self.program("matrix", "--run", "runs/drawn", "--sentence", text, "--attention", "vmean", "--layer", str(layer),
+                                 "--head", str(head), "--seed", "7", "--out", f"matrix{layer}{head}", program=LABORATORY)
+                    study, = (self.folder / f"matrix{layer}{head}").glob("*.json")
+                    matrices = json.loads(study.read_text(encoding="utf-8"))["details"]["results"]
+                    own, = (each for each in matrices if each["method"] == "skyformer (trained)")
+                    self.assertLess(abs(maps[layer][head] - np.array(own["matrix"])).max(), 1e-5)
+        self.assertGreater(abs(maps[0][0] - maps[0][1]).max(), 1e-3)
 
     def test_encodings_and_maps_are_of_the_texts_tokens(self):
         run = skytape.load(self.folder / "runs/a")
@@ -58,9 +84,9 @@ class Runs(ByTheProgram):
         self.assertLess(abs(maps[0].sum(-1) - 1).max(), 1e-4)
 
     def test_results_are_rows_and_curves(self):
-        row, = skytape.results(self.folder)
-        self.assertEqual(row["attention"], "softmax")
-        self.assertIn("test_accuracy", " ".join(row))
+        rows = skytape.results(self.folder)
+        self.assertEqual([(row["attention"], row["seed"]) for row in rows], [("softmax", 7), ("skyformer", 7)])
+        self.assertIn("test_accuracy", " ".join(rows[0]))
         self.assertEqual(skytape.curves(self.folder / "runs/a")[-1]["kind"], "final")
 
     def test_what_is_no_run_is_an_exception(self):

@@ -49,6 +49,26 @@ class Tapes(unittest.TestCase):
         self.assertTrue(skytape.gradcheck(lambda x, w: ops.softmax(x @ w), [A, W]))
         self.assertTrue(skytape.gradcheck(lambda x: ops.gelu(ops.sum(x, axis=1, keep=True)), [A]))
 
+    def test_gradcheck_obeys_its_tolerance_and_its_seed(self):
+        def nearly(x):
+            value = x.value
+            return x.tape.record("nearly", [x], value**3, lambda dy: [3.01 * value**2 * dy])
+        self.assertFalse(skytape.gradcheck(nearly, [A], 1e-3))
+        self.assertTrue(skytape.gradcheck(nearly, [A], tolerance=0.5))
+        self.assertFalse(skytape.gradcheck(lambda x: x * x * x, [A], tolerance=1e-16))
+        reports = [repr(skytape.gradcheck(nearly, [A], seed=seed)) for seed in (5, 5, 6)]
+        self.assertEqual(reports[0], reports[1])
+        self.assertNotEqual(reports[0], reports[2])
+
+    def test_dropout_obeys_its_rate_and_its_seed(self):
+        def dropped(rate, seed):
+            tape = skytape.Tape()
+            return ops.dropout(tape.input(np.ones((2, 50, 80))), skytape.Dropout(rate, seed)).value
+        first = dropped(0.3, 5)
+        self.assertLess(abs((first == 0).mean() - 0.3), 0.03)
+        self.assertTrue((first == dropped(0.3, 5)).all())
+        self.assertFalse((first == dropped(0.3, 6)).all())
+
     def test_a_mistake_in_python_is_an_exception_there(self):
         tape = skytape.Tape()
         a = tape.input(A)
