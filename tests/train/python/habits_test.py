@@ -141,6 +141,13 @@ class Habits(unittest.TestCase):
                 self.assertTrue((same == same[0]).all())
                 apart = torch.vmap(call, randomness="different")(x)
                 self.assertEqual((apart[0] == apart[1]).all(), what == "seed")
+                torch._dynamo.reset()
+                for randomness in ("same", "different"):
+                    compiled = torch.compile(torch.vmap(call, randomness=randomness), fullgraph=True, backend="aot_eager")
+                    torch.manual_seed(8)
+                    eager = torch.vmap(call, randomness=randomness)(x)
+                    torch.manual_seed(8)
+                    self.assertTrue((compiled(x) == eager).all())
         self.assertTrue((same[0] == call(x[0])).all())
 
     def test_per_example_gradients(self):

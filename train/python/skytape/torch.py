@@ -130,10 +130,7 @@ def _refuse(name):
 # in the batch) or lets its examples enter each other's results, and where backward alone has the axis (its
 # draws go by the places that forward had), each entry is a call.
 
-@functools.lru_cache
-def _owns(name):
-    """True for a method with arrays of its own."""
-    return bool(_engine.initial(name, {}, 2, 32, 1024, 64, 0)[0])
+_OWNERS = {name for name in _METHODS if _engine.initial(name, {}, 2, 32, 64, 64, 0)[0]}  # of arrays
 
 
 def _draws(name, options, fresh=False):
@@ -142,7 +139,7 @@ def _draws(name, options, fresh=False):
     values = {option["key"]: option["default"] for option in row["options"]} | options
     if "attention_dropout" in values:
         return float(values["attention_dropout"]) > 0
-    return row["random"] or fresh and _owns(name)
+    return row["random"] or fresh and name in _OWNERS
 
 
 def _apart(name, settings, v, dim):
@@ -225,9 +222,23 @@ def _define(name):
 
 for _each in _METHODS:
     _define(_each)
-_library.define("seed() -> Tensor", tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
-_library.impl("seed", lambda: torch.randint(2**63 - 1, (1,), device="cpu"), "CompositeExplicitAutograd")
-torch.library.register_fake("skytape::seed", lambda: torch.empty(1, dtype=torch.int64), lib=_library)
+
+
+def _seed_mapped(info, dims, call, batch):
+    if info.randomness == "error":
+        raise RuntimeError("vmap: a training call draws random numbers; expected randomness='same' or 'different'")
+    if info.randomness == "same":
+        return torch.ops.skytape.seed([], batch), None
+    with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchVmapMode)):
+        return torch.ops.skytape.seed([], [info.batch_size, *batch]), 0
+
+
+# The tensors of the call that wants a seed tell torch.vmap, compiled too, that each entry is a call.
+_library.define("seed(Tensor[] call, SymInt[] batch) -> Tensor",
+                tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
+_library.impl("seed", lambda call, batch: torch.randint(2**63 - 1, (*batch, 1), device="cpu"), "CompositeExplicitAutograd")
+torch.library.register_fake("skytape::seed", lambda call, batch: torch.empty(*batch, 1, dtype=torch.int64), lib=_library)
+torch.library.register_vmap("skytape::seed", _seed_mapped, lib=_library)
 
 
 # Under torch.func PyTorch asks for a function instead: it does not differentiate operators there.
@@ -305,7 +316,7 @@ def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, le
         if not isinstance(tensor, torch.Tensor):
             raise UsageError(f"draws: {key}: expected a torch.Tensor, got {arrays.what(tensor)}")
     if seed is None:
-        seed = _fresh_seed(_name(name), _texts(options), parameters is None) if training else 0
+        seed = _fresh_seed(_name(name), _texts(options), parameters is None, q, k, v, x, mask) if training else 0
     if mask is not None:
         _check_mask("mask", mask, v)
     return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws or {}, _texts(options))[0]
@@ -357,11 +368,11 @@ def _check_mask(argument, mask, x):
         raise UsageError(f"{argument}: expected [B, N] = [{x.shape[0]}, {x.shape[-2]}], got {arrays.what(mask)}")
 
 
-def _fresh_seed(name, options, fresh):
+def _fresh_seed(name, options, fresh, *tensors):
     """From PyTorch's random numbers; under torch.vmap as its `randomness` says, where the method draws."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
-        return torch.randint(2**63 - 1, (1,), device="cpu") if name not in _METHODS or _draws(name, options, fresh) else 0
-    return torch.ops.skytape.seed()
+    if name in _METHODS and not _draws(name, options, fresh):
+        return 0
+    return torch.ops.skytape.seed([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)], [])
 
 
 class Attention(nn.Module):
@@ -438,7 +449,7 @@ class Attention(nn.Module):
         own, averages = {key: getattr(self, ours) for key, ours in self.own.items()}, self.averages if self.training else []
         own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
         out, moved = _apply(self.name, v, q, k, x if self.reads_x else None, None if key_padding_mask is None else ~key_padding_mask,
-                            _fresh_seed(self.name, self.options, False) if self.training else self.seed, self.training, self.length or 0,
+                            _fresh_seed(self.name, self.options, False, x, key_padding_mask) if self.training else self.seed, self.training, self.length or 0,
                             own or None, averages, {}, self.options)  # [B, H, N, D]
         for key, value in zip(averages, moved):
             getattr(self, self.own[key]).copy_(value.detach())
