@@ -151,10 +151,9 @@ class Call {
     call_.training = training;
     call_.alone = !training;  // an answer does not hang on its place in the batch or its neighbours
     call_.random.key = seed;
-    attention::Draws injected;
-    for (const auto& [draw, value] : draws) injected.set(draw, value);
+    for (const auto& [draw, value] : draws) injected_.set(draw, value);
     const attention::StrictDraws strict;
-    if (!draws.empty()) call_.injected = &injected;
+    if (!draws.empty()) call_.injected = &injected_;
     for (const Tensor* t : {&in_.q, &in_.k, &in_.v, &in_.x}) {
       if (t->defined()) given_.push_back(*t);
     }
@@ -164,7 +163,6 @@ class Call {
     out_ = attention::apply(*method_,
                             {leaf("q", in_.q), leaf("k", in_.k), leaf("v", v), leaf("x", in_.x)},
                             in_.mask, call_);
-    call_.injected = nullptr;  // the caller's, for this call
     out_shape_ = out_.shape();
     synchronize(v.device());
   }
@@ -230,14 +228,20 @@ class Call {
   [[nodiscard]] nb::object token(nb::handle self) {
     return nb::cast(nb::ndarray<nb::array_api, std::int32_t>(&token_, {1}, self, {}));
   }
-  /// Returns the method's random arrays: a function of inputs and seed, so they are drawn again.
+  /// Returns the method's random arrays, those of the caller among them: a function of inputs and
+  /// seed, so they are drawn again.
   [[nodiscard]] Tensors draws() const {
     if (in_.v.numel() == 0) return {};
     const auto turn = turn_on(in_.v.device());
     const attention::Draws drawn = method_->draw(in_, call_);
     synchronize(in_.v.device());
     Tensors arrays = {drawn.all().begin(), drawn.all().end()};
-    part(arrays, given_);
+    std::vector<Tensor> others = given_;
+    for (const auto& [name, value] : injected_.all()) {
+      arrays[name] = value;
+      others.push_back(value);
+    }
+    part(arrays, std::move(others));
     return arrays;
   }
 
@@ -261,6 +265,7 @@ class Call {
   ParameterStore store_;  // with the method, outlives the tape, which points to them
   std::unique_ptr<attention::Method> method_;
   attention::Inputs in_;
+  attention::Draws injected_;  // the caller's
   attention::Call call_;
   Tape tape_;
   std::map<std::string, Var> leaves_;

@@ -241,6 +241,31 @@ class Habits(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "first derivatives"):
             penalty.norm().backward()
 
+    def test_second_derivatives(self):
+        for name in SOME:
+            with self.subTest(name):
+                module, plain = (layer(name, differentiable=differentiable).double().eval() for differentiable in (True, False))
+                x, direction = inputs(dtype=torch.float64).requires_grad_(), inputs(4, dtype=torch.float64)
+                mine, theirs = gradients(module, x.detach()), gradients(plain, x.detach())
+                mine = {**{key: value * 0 for key, value in theirs.items()}, **mine}  # what nothing reads has none
+                self.assertSame(mine, theirs, tolerance=1e-10)
+                first, = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
+                (first * direction).sum().backward()
+                plus, minus = (gradients(plain, x.detach() + s * direction)["x"] for s in (1e-6, -1e-6))
+                numeric = (plus - minus) / 2e-6
+                self.assertLess((x.grad - numeric).norm(), 1e-5 * (1 + numeric.norm()))
+        q = normal(1, 2, 16, 4)
+
+        def f(q):
+            return skytape.torch.attention("softmax", q, q, q, differentiable=True).square().sum()
+        slope = torch.func.jvp(f, (q,), (q,))[1]
+        self.assertLess((slope - (torch.func.grad(f)(q) * q).sum()).abs(), 1e-9)
+        self.assertEqual(torch.func.hessian(f)(q).shape, q.shape * 2)
+        with self.assertRaisesRegex(skytape.UsageError, "needs draws="):
+            torch.func.grad(lambda q: skytape.torch.attention("skyformer", q, q, q, differentiable=True).sum())(q)
+        with self.assertRaisesRegex(skytape.UsageError, "drops no weights"):
+            skytape.torch.attention("softmax", q, q, q, training=True, differentiable=True, attention_dropout=0.5)
+
     def test_forward_mode(self):
         q = normal(1, 2, 16, 4)
         for name in ("softmax", "skyformer", "vmean"):

@@ -24,7 +24,7 @@ def normal(*shape, seed=1, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def cases():
+def cases(batch=B):
     """(name, options, inputs, own): arrays by name for each method in each of its samples' settings that
     these sizes can serve; what is trained requires its gradient."""
     for row in skytape.methods():
@@ -33,9 +33,9 @@ def cases():
                 own, _ = skytape._engine.initial(row["name"], options, H, D, N, H * D, 5)
             except skytape.UsageError:
                 continue
-            q, k, v = (normal(B, H, N, D, seed=seed).requires_grad_() for seed in (1, 2, 3))
+            q, k, v = (normal(batch, H, N, D, seed=seed).requires_grad_() for seed in (1, 2, 3))
             arrays = {"q": q, "k": None if row["shared_qk"] else k, "v": v,
-                      "x": normal(B, N, H * D, seed=4).requires_grad_() if row["reads_x"] else None}
+                      "x": normal(batch, N, H * D, seed=4).requires_grad_() if row["reads_x"] else None}
             yield row["name"], options, arrays, {key: torch.tensor(value, requires_grad=what == "trained")
                                                  for key, value, what in own}
 
@@ -85,6 +85,42 @@ class Torch(unittest.TestCase):
                     leaves = [t for t in (*arrays.values(), *own.values()) if t is not None and t.requires_grad]
                     found.append(torch.autograd.grad(out, leaves, normal(*out.shape, seed=8), allow_unused=True))
                 self.assertTrue(all((a == b).all() for a, b in zip(*found)))
+
+    def test_the_composed_form_is_the_operator_in_every_sample_setting(self):
+        mask = torch.arange(N)[None] < torch.tensor([[N], [37], [0]])
+        for name, options, arrays, own in cases(3):
+            for training, given in ((False, mask), (True, mask), (True, None)):
+                with self.subTest(name, training=training, masked=given is not None, **options):
+                    found = []
+                    leaves = [t for t in (*arrays.values(), *own.values()) if t is not None and t.requires_grad]
+                    settings = {"mask": given, "seed": 9, "training": training, **options}
+                    try:
+                        for differentiable in (False, True):
+                            out = skytape.torch.attention(name, **arrays, parameters=own or None, differentiable=differentiable, **settings)
+                            found.append((out, *torch.autograd.grad(out, leaves, normal(*out.shape, seed=8), allow_unused=True)))
+                    except skytape.UsageError as error:
+                        self.assertRegex(str(error), "the composed form drops no weights|has no composed form")
+                        self.assertTrue(name in ("softmax", "kernelized") or "implicit" in options.values())
+                        continue
+                    for ours, theirs in zip(*found):
+                        ours, theirs = (torch.zeros(()) if t is None else t.detach() for t in (ours, theirs))
+                        self.assertLess((ours - theirs).norm(), 1e-9 * (1 + ours.norm()))
+
+    def test_gradgradcheck_passes_for_the_composed_form_of_every_method(self):
+        done = set()
+        for name, options, arrays, own in cases():
+            if name in done or options.get("attention_dropout", "") > "0":
+                continue
+            with self.subTest(name, **options):
+                done.add(name)
+                settings = fixed(name, options, arrays, own) | {"training": False}
+                leaves = {key: value for key, value in {**arrays, **own}.items() if value is not None and value.requires_grad}
+
+                def call(*values):
+                    given = {**arrays, **own, **dict(zip(leaves, values))}
+                    return skytape.torch.attention(name, **{key: given.pop(key) for key in arrays}, parameters=given or None,
+                                                   differentiable=True, **settings)
+                self.assertTrue(torch.autograd.gradgradcheck(call, tuple(leaves.values()), fast_mode=True))
 
     def test_softmax_is_torchs_own_forward_and_backward(self):
         mask = torch.arange(N)[None, :] < torch.tensor([[N], [40]])

@@ -11,12 +11,12 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
-from . import UsageError, _engine, _name, _seed, _texts, _whole, arrays, methods
+from . import UsageError, _engine, _name, _seed, _texts, _whole, arrays, composed, methods
 
 _METHODS = {row["name"]: row for row in methods()}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_ONCE = ("skytape: {} has first derivatives of reverse mode alone: its backward is written by hand, not composed of "
-         "PyTorch's operations")
+_ONCE = ("skytape: {} has first derivatives of reverse mode alone: its backward is written by hand. "
+         "differentiable=True composes it of PyTorch's operations, which have all others")
 
 # ---- the operators ---------------------------------------------------------------------------------
 # A call's arguments, as both operators take them. `own` are the method's parameters and buffers, and
@@ -302,11 +302,14 @@ class _Backward(torch.autograd.Function):
 # ---- what users call -------------------------------------------------------------------------------
 
 
-def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, length=0, parameters=None, draws=None, **options):
+def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, length=0, parameters=None, draws=None,
+              differentiable=False, **options):
     """As skytape.attention, on tensors that may require gradients, under torch.compile, torch.func and
     torch.autocast too.
 
-    seed  an int, or a tensor of one int64. None: in training from PyTorch's random numbers, else 0
+    seed            an int, or a tensor of one int64. None: in training from PyTorch's random numbers, else 0
+    differentiable  True: the method composed of PyTorch's operations, with second derivatives and forward
+                    mode. It is slow, may take N x N memory, and drops no attention weights
     """
     if parameters is not None and not isinstance(parameters, dict):
         raise UsageError(f"parameters: expected a dict of tensors by name, got {type(parameters).__name__}")
@@ -319,10 +322,10 @@ def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, le
         seed = _fresh_seed(_name(name), _texts(options), parameters is None, q, k, v, x, mask) if training else 0
     if mask is not None:
         _check_mask("mask", mask, v)
-    return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws or {}, _texts(options))[0]
+    return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws or {}, _texts(options), differentiable)[0]
 
 
-def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws, options):
+def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws, options, differentiable):
     """The output, and the running averages as this call moves them."""
     if _name(name) not in _METHODS:
         _engine.initial(name, {}, 1, 1, 1, 1, 0)  # its error names those that there are
@@ -336,7 +339,7 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
             raise UsageError(f"{key}: expected a torch.Tensor, got {arrays.what(tensor)}")
         if tensor.layout != torch.strided or tensor.dtype not in _FLOATS:
             raise UsageError(f"{key}: expected a dense tensor of float32, float64, bfloat16 or float16, got {tensor.layout}, {tensor.dtype}")
-        if forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+        if not differentiable and forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
             raise NotImplementedError(_ONCE.format(f"attention by {name}"))
     if v is None:
         raise UsageError(f"{name}: v is missing")
@@ -353,11 +356,42 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
         seed = torch.full((1,), seed if seed < 2**63 else seed - 2**64, dtype=torch.int64, device="cpu")
     settings = _settings(training, length, None if own is None else list(own), averages, list(draws), options)
     own, draws = list((own or {}).values()), list(draws.values())
+    if differentiable:
+        return _composed(name, v, q, k, x, mask, seed, own, draws, settings)
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         out, *moved = _Forward.apply(name, settings, len(own), v, q, k, x, mask, seed, *own, *draws)
     else:
         out, _, moved = getattr(torch.ops.skytape, name).default(v, q, k, x, mask, seed, own, draws, settings, keep)
     return out, moved
+
+
+def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
+    """As _apply's operator, by PyTorch's operations. Draws and moved averages are the engine's, where the
+    tensors have numbers that it can read."""
+    training, length, fresh, own_names, averages, draw_names, options = _read(settings)
+    draws, moved = dict(zip(draw_names, draws)), []
+    if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
+        call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
+        draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
+        found = call.averages() if averages else {}
+        moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
+    elif averages:
+        raise UsageError(f"{name}: under torch.func and torch.compile the composed form moves no averages; call .eval()")
+    if v.numel() == 0:
+        return v * 0, moved
+    kind = torch.float32 if v.dtype in (torch.bfloat16, torch.float16) else v.dtype
+    q, k, v_, x, *own = (tensor if tensor is None else tensor.to(kind) for tensor in (q, k, v, x, *own))
+    own = dict(zip(own_names, own))
+    heads, n, width = v.shape[1:]
+    if fresh:
+        made, _ = _engine.initial(name, options, heads, width, length or n, heads * width if x is None else x.shape[-1],
+                                  int(seed) % 2**64)
+        own = {key: torch.from_numpy(value).to(v_) for key, value, _ in made}
+    draws = {key: value.to(kind) if value.is_floating_point() else value for key, value in draws.items()}
+    mask = torch.ones(v.shape[0], n, dtype=kind, device=v.device) if mask is None else mask.to(kind)
+    every = {option["key"]: option["default"] for option in _METHODS[name]["options"]} | options
+    out = composed.compose(name, q, k, v_, composed.Call(mask, x, own, draws, every, max(length, n), training))
+    return out.to(v.dtype), moved
 
 
 def _check_mask(argument, mask, x):
@@ -382,10 +416,11 @@ class Attention(nn.Module):
     padding. A method's own parameters and buffers are this module's; where it has some, `length` says
     the longest N. They start from PyTorch's random numbers, as all parameters do. Draws come from these
     too in training; in evaluation from the buffer `seed`, so that equal inputs have equal outputs, whatever
-    the rest of the batch is. No weights are dropped unless `attention_dropout` says so.
+    the rest of the batch is. No weights are dropped unless `attention_dropout` says so. `differentiable` is
+    that of attention().
     """
 
-    def __init__(self, name, dim, heads, length=None, bias=True, seed=None, device=None, dtype=None, **options):
+    def __init__(self, name, dim, heads, length=None, bias=True, seed=None, device=None, dtype=None, differentiable=False, **options):
         super().__init__()
         dim, heads = _whole("dim", dim), _whole("heads", heads)
         if heads < 1 or dim < 1 or dim % heads != 0:
@@ -399,7 +434,7 @@ class Attention(nn.Module):
         if any(option["key"] == "attention_dropout" for option in row["options"]):
             options = {"attention_dropout": "0", **options}
         self.name, self.dim, self.heads, self.length, self.options = name, dim, heads, length, options
-        self.reads_x, self.reads_padding = row["reads_x"], row["reads_padding"]
+        self.reads_x, self.reads_padding, self.differentiable = row["reads_x"], row["reads_padding"], bool(differentiable)
         kind = {"device": device, "dtype": dtype}
         self.q_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias, **kind) for _ in range(3))
         self.k_proj = None if row["shared_qk"] else nn.Linear(dim, dim, bias, **kind)
@@ -450,7 +485,7 @@ class Attention(nn.Module):
         own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
         out, moved = _apply(self.name, v, q, k, x if self.reads_x else None, None if key_padding_mask is None else ~key_padding_mask,
                             _fresh_seed(self.name, self.options, False, x, key_padding_mask) if self.training else self.seed, self.training, self.length or 0,
-                            own or None, averages, {}, self.options)  # [B, H, N, D]
+                            own or None, averages, {}, self.options, self.differentiable)  # [B, H, N, D]
         for key, value in zip(averages, moved):
             getattr(self, self.own[key]).copy_(value.detach())
         return self.out_proj(out.transpose(1, 2).flatten(2))
