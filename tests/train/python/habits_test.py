@@ -13,6 +13,10 @@ import tempfile
 import threading
 import unittest
 
+import numpy as np
+
+import skytape  # before PyTorch, so that waiting threads leave the cores to others
+
 try:
     import torch
     from torch import nn
@@ -21,16 +25,12 @@ try:
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
 
-import numpy as np
-
-import skytape
-from torch_test import cases, fixed, normal
+from torch_test import METHODS, SOME, WHOLE, cases, fixed, normal
 
 ROOT = pathlib.Path(__file__).parents[3]
 B, N, E, HEADS = 3, 48, 16, 2
 OPTIONS = {"linformer": {"features": 16}, "skyformer": {"features": 8}, "performer": {"features": 16}, "luna": {"features": 8}}
-# With parameters, with buffers, with draws, with running averages, reading x, sharing q and k, and none of these.
-SOME = ("softmax", "skyformer", "linformer", "performer", "routing", "synthesizer", "reformer", "luna", "bigbird")
+FEW = SOME if WHOLE else ("softmax", "skyformer", "linformer", "routing")  # where each takes seconds
 
 
 def layer(name, seed=5, **more):
@@ -67,7 +67,7 @@ class Habits(unittest.TestCase):
             self.assertLessEqual((value - theirs[key]).abs().max().item(), tolerance * (1 + value.abs().max().item()), (what, key))
 
     def test_compile(self):
-        for name in SOME:
+        for name in FEW:
             for training in (False, True):
                 with self.subTest(name, training=training):
                     torch._dynamo.reset()
@@ -95,7 +95,7 @@ class Habits(unittest.TestCase):
         self.assertGreater((first - second).abs().max(), 1e-3)
 
     def test_export(self):
-        for name in SOME:
+        for name in FEW:
             with self.subTest(name):
                 module, x = layer(name).eval(), inputs()
                 batch = torch.export.Dim("batch", min=1, max=64)
@@ -119,7 +119,7 @@ class Habits(unittest.TestCase):
         self.assertIn("skytape.skyformer_backward", str(graph.code))
 
     def test_vmap(self):
-        for name in SOME:
+        for name in FEW:
             with self.subTest(name):
                 module = layer(name).eval()
                 many = torch.stack([inputs(seed) for seed in (1, 2, 3, 4)])
@@ -152,7 +152,7 @@ class Habits(unittest.TestCase):
 
     def test_per_example_gradients(self):
         from torch.func import functional_call, grad, vmap
-        for name in SOME:
+        for name in FEW:
             for training in (False, True):
                 with self.subTest(name, training=training):
                     module = layer(name, **({"attention_dropout": 0} if name == "softmax" else {})).double().train(training)
@@ -196,7 +196,7 @@ class Habits(unittest.TestCase):
     def test_autocast(self):
         theirs = nn.MultiheadAttention(E, HEADS, batch_first=True)
         for dtype in (torch.bfloat16, torch.float16):
-            for name in skytape.torch._METHODS:
+            for name in METHODS:
                 with self.subTest(name, dtype=dtype):
                     module, x = layer(name).eval(), inputs()
                     with torch.autocast("cpu", dtype=dtype):
@@ -208,7 +208,7 @@ class Habits(unittest.TestCase):
 
     def test_half_precision(self):
         for dtype in (torch.bfloat16, torch.float16):
-            for name in skytape.torch._METHODS:
+            for name in METHODS:
                 with self.subTest(name, dtype=dtype):
                     module = layer(name).to(dtype)
                     found = gradients(module.eval(), inputs(dtype=dtype))
@@ -216,7 +216,7 @@ class Habits(unittest.TestCase):
                     self.assertEqual(module(inputs(dtype=dtype)).dtype, dtype)
 
     def test_in_place(self):
-        for name in skytape.torch._METHODS:
+        for name in METHODS:
             row = skytape.torch._METHODS[name]
             q, k, v = (normal(1, 2, 16, 8, seed=seed).requires_grad_() for seed in (1, 2, 3))
             x = normal(1, 16, 16, seed=4) if row["reads_x"] else None
@@ -242,7 +242,7 @@ class Habits(unittest.TestCase):
             penalty.norm().backward()
 
     def test_second_derivatives(self):
-        for name in SOME:
+        for name in FEW:
             with self.subTest(name):
                 module, plain = (layer(name, differentiable=differentiable).double().eval() for differentiable in (True, False))
                 x, direction = inputs(dtype=torch.float64).requires_grad_(), inputs(4, dtype=torch.float64)
@@ -277,7 +277,7 @@ class Habits(unittest.TestCase):
 
     def test_checkpointing(self):
         from torch.utils.checkpoint import checkpoint
-        for name in SOME:
+        for name in FEW:
             for reentrant in (False, True):
                 with self.subTest(name, reentrant=reentrant):
                     found = []
@@ -344,7 +344,7 @@ class Habits(unittest.TestCase):
         self.assertEqual(out.shape, (B, N, E))
 
     def test_empty_batches(self):
-        for name in skytape.torch._METHODS:
+        for name in METHODS:
             for shape in ((0, N, E), (B, 0, E)):
                 with self.subTest(name, shape=shape):
                     module, x = layer(name), torch.empty(shape, requires_grad=True)
@@ -373,7 +373,7 @@ class Habits(unittest.TestCase):
         self.assertEqual(seen, ["forward", "backward", "tensor"])
 
     def test_seeds(self):
-        for name in skytape.torch._METHODS:
+        for name in METHODS:
             with self.subTest(name):
                 first, second, again = layer(name, 1), layer(name, 2), layer(name, 1)
                 one, two = (skytape.torch.Attention(name, E, HEADS, length=N) for _ in range(2))
@@ -402,7 +402,7 @@ class Habits(unittest.TestCase):
     def test_padding(self):
         lengths = torch.tensor([[N], [7], [30]])
         padding = torch.arange(N)[None, :] >= lengths
-        for name in skytape.torch._METHODS:
+        for name in METHODS:
             module, x = layer(name).eval(), inputs()
             with self.subTest(name):
                 if name == "informer":

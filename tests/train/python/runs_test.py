@@ -14,6 +14,16 @@ PROGRAM = pathlib.Path(os.environ.get("SKYTAPE_PROGRAM", "build/skytape")).absol
 LABORATORY = PROGRAM.with_name("skytape-lab")
 
 
+def weights(file):
+    """Returns the arrays of a file of safetensors, by name."""
+    data = file.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    header = json.loads(data[8:begin])
+    header.pop("__metadata__", None)
+    return {name: np.frombuffer(data[begin + each["data_offsets"][0]:begin + each["data_offsets"][1]], "<f4")
+            .reshape(each["shape"]) for name, each in header.items() if each["dtype"] == "F32"}
+
+
 class ByTheProgram(unittest.TestCase):
     """A folder for what the program makes."""
     @classmethod
@@ -82,6 +92,15 @@ class Runs(ByTheProgram):
         maps = run.attention_maps("day 3 fine")
         self.assertEqual(len(maps), 2)
         self.assertLess(abs(maps[0].sum(-1) - 1).max(), 1e-4)
+
+    def test_encodings_go_through_the_classifier_to_predictions(self):
+        run, texts = skytape.load(self.folder / "runs/drawn"), ["day 3 fine", "day 4 cold and grey and long"]
+        saved = weights(self.folder / "runs/drawn/best.safetensors")
+        encoding, _ = run.encode(texts)  # [B, N, E], of max_length = 64 nominal tokens
+        first, last = ((saved[f"seq_classifer.mlpblock.{i}.weight"].T, saved[f"seq_classifer.mlpblock.{i}.bias"]) for i in (0, 2))
+        hidden = np.maximum(encoding.sum(1) / 64 @ first[0] + first[1], 0)
+        scores = np.exp(hidden @ last[0] + last[1])
+        self.assertLess(abs(scores / scores.sum(1, keepdims=True) - run.predict(texts)[1]).max(), 1e-6)
 
     def test_results_are_rows_and_curves(self):
         rows = skytape.results(self.folder)

@@ -1,7 +1,13 @@
-"""The attention methods in PyTorch: gradcheck of all, a module compared with nn.MultiheadAttention, the GPU."""
+"""The attention methods in PyTorch: gradcheck of all, a module compared with nn.MultiheadAttention, the GPU.
+
+The quick tests take a few methods in one setting each; `run.py whole` takes all methods in all settings.
+"""
+import os
 import pathlib
 import sys
 import unittest
+
+import skytape  # before PyTorch, so that waiting threads leave the cores to others
 
 try:
     import torch
@@ -11,13 +17,16 @@ try:
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
 
-import skytape
 import runs_test
 
 sys.path.append(str(pathlib.Path(__file__).parents[3] / "train/python/examples"))
 import listops  # noqa: E402
 
 B, H, N, D = 1, 2, 64, 4
+WHOLE = os.environ.get("SKYTAPE_TESTS") == "whole"
+# With parameters, with buffers, with draws, with running averages, reading x, sharing q and k, and none of these.
+SOME = ("softmax", "skyformer", "linformer", "performer", "routing", "synthesizer", "reformer", "luna", "bigbird")
+METHODS = tuple(row["name"] for row in skytape.methods() if WHOLE or row["name"] in SOME)
 
 
 def normal(*shape, seed=1, dtype=torch.float64):
@@ -26,9 +35,9 @@ def normal(*shape, seed=1, dtype=torch.float64):
 
 def cases(batch=B):
     """(name, options, inputs, own): arrays by name for each method in each of its samples' settings that
-    these sizes can serve; what is trained requires its gradient."""
+    these sizes can serve, or in the last one; what is trained requires its gradient."""
     for row in skytape.methods():
-        for options in row["samples"]:
+        for options in row["samples"] if WHOLE else row["samples"][-1:] if row["name"] in SOME else ():
             try:
                 own, _ = skytape._engine.initial(row["name"], options, H, D, N, H * D, 5)
             except skytape.UsageError:
@@ -167,6 +176,24 @@ class Torch(unittest.TestCase):
             stayed = all((a == b).all() for a, b in zip(before, module.buffers()))
             self.assertEqual(stayed, not training)
 
+    def test_length_draws_and_seed_are_those_of_the_call(self):
+        q, k, v = (normal(2, H, N, D, seed=seed) for seed in (1, 2, 3))
+        length = 3 * N // 2
+        for name, options in (("cosformer", {}), ("linformer", {"features": 5}), ("skyformer", {"features": 5})):
+            with self.subTest(name):
+                settings = {"length": length, "seed": 6, **options}
+                expected = skytape.attention(name, q, k, v, **settings)
+                for differentiable in (False, True):
+                    found = skytape.torch.attention(name, q, k, v, differentiable=differentiable, **settings)
+                    self.assertLess((found - expected).abs().max(), 1e-12)
+                other = {**settings, **({"seed": 7} if name == "skyformer" else {"length": N})}
+                self.assertGreater((skytape.torch.attention(name, q, k, v, **other) - expected).abs().max(), 1e-6)
+        draws = skytape.draws("skyformer", q, k, v, seed=11, features=5)
+        found = skytape.torch.attention("skyformer", q, k, v, seed=6, features=5, draws=draws)
+        self.assertTrue((found == skytape.attention("skyformer", q, k, v, seed=11, features=5)).all())
+        layer = skytape.torch.Attention("linformer", 8, H, length=length, features=5)
+        self.assertEqual(layer.E.shape, (5, length))
+
     def test_a_retained_graph_gives_its_gradients_again(self):
         q = normal(B, H, N, D).requires_grad_()
         out = skytape.torch.attention("skyformer", q, q, q, features=8).sum()
@@ -199,6 +226,7 @@ class Torch(unittest.TestCase):
             out.sum().backward()
 
 
+@unittest.skipUnless(WHOLE, "minutes: run.py whole")
 class ListOps(runs_test.ByTheProgram):
     def test_a_small_model_learns_as_with_multihead_attention(self):
         self.program("data", "--task", "listops", "--limit", "2000", "--data", "lists", "--export", "listops")
