@@ -199,6 +199,27 @@ class Methods(unittest.TestCase):
                         self.skipTest(f"no {library} here")
                 exec(lines, {})
 
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
+    def test_errors_under_jax_are_ours(self):
+        import jax
+        from skytape.jax import attention
+        q, x = Q.astype("f4"), np.ones((B, N - 1, 8), "f4")
+        for name, more, said in [
+            ("softmax", {"k": q[:, :, 1:]}, r"k: expected v's shape \[2, 2, 64, 8\], got float32 \[2, 2, 63, 8\]$"),
+            ("softmax", {"q": q[:1]}, r"q: expected v's shape \[2, 2, 64, 8\], got float32 \[1, 2, 64, 8\]$"),
+            ("softmax", {"mask": np.ones((B, 3), bool)}, r"mask: expected \[B, N\] = \[2, 64\], got bool \[2, 3\]$"),
+            ("synthesizer", {"x": x}, r"x: expected \[B, N, E\] = \[2, 64, E\], got float32 \[2, 63, 8\]$"),
+            ("softmaks", {}, "did you mean 'softmax'"),
+            ("skyformer", {"featurs": 3}, "did you mean 'features'"),
+            ("linformer", {"features": 8, "parameters": {"E": q[0, 0]}}, r"'E': expected float32 \[8, 64\], got float32 \[64, 8\]$"),
+            ("reformer", {}, "k must be None"),
+        ]:
+            for traced in (False, True):
+                def call(v):
+                    return attention(name, **{"q": q, "k": q, "v": v, **more})
+                with self.subTest(said, traced=traced), self.assertRaisesRegex(skytape.UsageError, said):
+                    (jax.jit(call) if traced else call)(q)
+
     def test_jax_gets_arrays_of_jax(self):
         try:
             import jax.numpy as jnp

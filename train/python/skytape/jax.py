@@ -30,11 +30,29 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, lengt
         mask = jnp.asarray(mask)
         if mask.dtype != bool:
             raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
+    rows = (given["v"].shape[0], given["v"].shape[2])
+    for key in given.keys() & {"q", "k"}:
+        if given[key].shape != given["v"].shape:
+            raise UsageError(f"{key}: expected v's shape {list(given['v'].shape)}, got {arrays.what(given[key])}")
+    if mask is not None and mask.shape != rows:
+        raise UsageError(f"mask: expected [B, N] = {list(rows)}, got {arrays.what(mask)}")
+    if "x" in given and (given["x"].ndim != 3 or given["x"].shape[:2] != rows):
+        raise UsageError(f"x: expected [B, N, E] = [{rows[0]}, {rows[1]}, E], got {arrays.what(given['x'])}")
     if not isinstance(seed, jax.Array):
         seed = np.array([_seed(seed)], np.uint64).view(np.uint32)
     settings = (_name(name), bool(training), int(length), tuple(sorted(_texts(options).items())))
     own = None if parameters is None else {key: jnp.asarray(value) for key, value in parameters.items()}
+    _check(settings, *(None if of is None else tuple((key, array.shape, array.dtype) for key, array in of.items()) for of in (given, own)))
     return _apply(settings, given, own, mask, jnp.asarray(seed))
+
+
+@functools.lru_cache(1024)
+def _check(settings, given, own):
+    """Raises what the engine says of names, options and parameters, by a call without examples: from within
+    JAX's callback it would be JAX's error. given, own: (name, shape, dtype) of each array."""
+    given = {key: np.empty((0, *shape[1:]), dtype) for key, shape, dtype in given}
+    own = None if own is None else {key: np.empty(shape, dtype) for key, shape, dtype in own}
+    _attention(**_arguments(settings, given, own, None, 0))
 
 
 def _seed_of(seed):
