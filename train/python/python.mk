@@ -15,15 +15,18 @@ $P/knows: FORCE
 	@mkdir -p $(@D); $(PY) -c 'import nanobind, os, sysconfig; \
 	  print(nanobind.__version__, os.path.dirname(nanobind.__file__), sysconfig.get_path("include"), sep="\n")' > $@.now
 	@cmp -s $@.now $@ || { ln -sfn "$$(sed -n 2p $@.now)" $P/nanobind; ln -sfn "$$(sed -n 3p $@.now)" $P/include; cp $@.now $@; }
+# ccache knows headers by the paths behind the links: the version, which this file has, tells it of
+# another nanobind behind the same links.
+OF_NANOBIND = CCACHE_EXTRAFILES=$P/nanobind/__init__.py $(CCACHE)
 # nanobind's types must not be seen outside, and its headers break our warnings.
 PY_FLAGS = $(ALL_CXXFLAGS) -O1 -fvisibility=hidden -fno-strict-aliasing -isystem $P/nanobind/include \
   -isystem $P/nanobind/ext/robin_map/include -isystem $P/include -DNB_COMPACT_ASSERTIONS
 $P/%.cpp.o: %.cpp $B/flags train/python/python.mk $P/knows
 	@mkdir -p $(@D); echo "  c++   $<"
-	@$(CCACHE) $(CXX) $(PY_FLAGS) -I $P -MMD -MP -c $< -o $@
+	@$(OF_NANOBIND) $(CXX) $(PY_FLAGS) -I $P -MMD -MP -c $< -o $@
 $P/nanobind.o: $B/flags train/python/python.mk $P/knows
 	@mkdir -p $(@D); echo "  c++   nanobind"
-	@$(CCACHE) $(CXX) $(filter-out -W%,$(PY_FLAGS)) -c $P/nanobind/src/nb_combined.cpp -o $@
+	@$(OF_NANOBIND) $(CXX) $(filter-out -W%,$(PY_FLAGS)) -c $P/nanobind/src/nb_combined.cpp -o $@
 # The operations of the tape, as their header declares them.
 $P/ops.inc: train/python/bind_ops.py autograd/ops.hpp
 	@mkdir -p $(@D); $(PY) $^ > $@
