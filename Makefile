@@ -25,7 +25,7 @@ CCACHE    ?= $(shell command -v ccache 2>/dev/null)
 export CCACHE_SLOPPINESS := pch_defines,time_macros
 export CCACHE_NOHASHDIR  := 1
 export CCACHE_PCH_EXTSUM := 1# a precompiled header is known by its text, not by its bytes
-export B CXX CPPFLAGS MPICC NVCC# scripts read them, and what is set on make's command line
+export B CXX CPPFLAGS MPICC NVCC PYTHON# scripts read them, and what is set on make's command line
 WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1)),$(filter 1 simulated,$(CUDA)))
 SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
 CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC)))..))
@@ -213,12 +213,18 @@ approx: lab ## error of the approximations over features: ATTENTION=all FEATURES
 spectrum: lab ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
 arena: lab ## every task by recipe skytape, its table and page of curves: TASKS= SEEDS=1 BUDGET=10m JOBS=1 OUT=runs/arena SET="key=value" WITHOUT=1
 	build/skytape-lab lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions) $(addprefix --set ,$(SET)); status=$$?; \
-	build/skytape-lab report --runs $(call quoted,$(OUT)) && exit $$status
-report: lab ## one HTML page about runs and studies: RUNS=runs OUT= WATCH=seconds
+	"$(PYTHON)" train/report/page.py --runs $(call quoted,$(OUT)) && exit $$status
+report: lab ## one HTML page about runs and studies, by matplotlib: RUNS=runs OUT= WATCH=seconds PYTHON=
+	"$(PYTHON)" train/report/page.py --runs $(call quoted,$(or $(RUNS),runs)) $(call flags,WATCH OUT)
 gradcheck:
 	build/skytape $@ $(call flags,$(FLAGS))
-lra bench theory cost stability approx spectrum report:
+lra bench theory:
 	build/skytape-lab $@ $(call flags,$(FLAGS))
+# A study is whole without pictures: exit code 3 says that there is no matplotlib, as draw.py has told.
+cost stability approx spectrum:
+	build/skytape-lab $@ $(call flags,$(FLAGS))
+	@[ ! -d $(drawn) ] || "$(PYTHON)" train/report/draw.py $(drawn) || [ $$? -eq 3 ]
+drawn = $(call quoted,$(or $(OUT),runs/$@))
 race: lab ## benchmark: training steps of skytape and PyTorch in alternation: PYTHON= DEVICE=cpu PRECISION= BATCH= OUT= PEER=other-baseline.py
 	"$(PYTHON)" train/lab/baseline/race.py $(call flags,PEER $(FLAGS))
 python: ## the module `skytape` for Python, bound by nanobind (PyPI): PYTHON=
@@ -275,6 +281,7 @@ install: lab ## install programs, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(TO)/bin/skytape
 	install -D $B/skytape-lab $(TO)/bin/skytape-lab
 	install -D -m 644 $B/libskytape.a $(TO)/lib/libskytape.a
+	for p in train/report/*.py; do install -D -m 644 $$p $(TO)/share/skytape/report/$${p##*/}; done
 	install -D -m 644 train/scripts/skytape-config.cmake $(TO)/lib/cmake/skytape/skytape-config.cmake
 	for h in $(filter-out train/python/% train/lab/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
 	mkdir -p $(TO)/lib/pkgconfig

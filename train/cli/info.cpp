@@ -135,25 +135,25 @@ std::string options_of(const attention::Spec& spec) {
   return parts.empty() ? "none" : listed(parts, " ");
 }
 
-/// The same as Markdown, for attention/README.md. Three narrow tables: one wide one could only be
-/// read by scrolling.
-void print_methods_markdown() {
-  fmt::print(
-      "### What they compute\n\n| method | idea | paper | exact when |\n|---|---|---|---|\n");
+/// The same as JSON, of which make readme writes attention/README.md. Three narrow tables: one wide
+/// one could only be read by scrolling.
+void print_methods_json() {
+  Table compute{
+      "compute", "What they compute", {{"method"}, {"idea"}, {"paper"}, {"exact when"}}, {}, {}};
+  Table cost{"cost",
+             "What they cost",
+             {{"method"}, {"forward"}, {"sequential"}, {"memory"}, {"parameters"}, {"traits"}},
+             {},
+             {}};
+  Table options{"options", "Their options", {{"method"}, {"options and defaults"}}, {}, {}};
   for (const attention::Spec& spec : attention::registry()) {
-    fmt::print("| `{}` | {} | {} | {} |\n", spec.name, spec.idea, spec.paper, exact_of(spec));
+    const std::string name = fmt::format("`{}`", spec.name);
+    compute.add({name, spec.idea, spec.paper, exact_of(spec)});
+    cost.add({name, spec.cost, spec.sequential, spec.memory, parameters_of(spec), traits_of(spec)});
+    options.add({name, options_of(spec)});
   }
-  fmt::print(
-      "\n### What they cost\n\n| method | forward | sequential | memory | parameters | traits |\n"
-      "|---|---|---|---|---|---|\n");
-  for (const attention::Spec& spec : attention::registry()) {
-    fmt::print("| `{}` | {} | {} | {} | {} | {} |\n", spec.name, spec.cost, spec.sequential,
-               spec.memory, parameters_of(spec), traits_of(spec));
-  }
-  fmt::print("\n### Their options\n\n| method | options and defaults |\n|---|---|\n");
-  for (const attention::Spec& spec : attention::registry()) {
-    fmt::print("| `{}` | {} |\n", spec.name, options_of(spec));
-  }
+  const data::Json tables = {to_json(compute), to_json(cost), to_json(options)};
+  fmt::print("{}\n", data::json_text({{"tables", tables}}, {.indent = 1}));
 }
 
 void print_recipes() {
@@ -187,13 +187,13 @@ void print_method_names() {
 
 struct InfoFlags {
   std::string topic, folder;
-  bool markdown = false, names = false, require_tensor_cores = false;
+  bool json = false, names = false, require_tensor_cores = false;
 };
 
 int run(const InfoFlags& flags) {
   const std::string& what = flags.topic;
-  if (flags.markdown && what != "attention") {
-    throw UsageError("info: --markdown is for the topic attention");
+  if (flags.json && what != "attention") {
+    throw UsageError("info: --json is for the topic attention");
   }
   if (flags.names && what != "attention") {
     throw UsageError("info: --names is for the topic attention");
@@ -211,9 +211,7 @@ int run(const InfoFlags& flags) {
   if (what.empty() || what == "build") {
     print_build();
   } else if (what == "attention") {
-    flags.markdown ? print_methods_markdown()
-    : flags.names  ? print_method_names()
-                   : print_methods();
+    flags.json ? print_methods_json() : flags.names ? print_method_names() : print_methods();
   } else if (what == "gpu") {
     print_gpu(flags.require_tensor_cores);
   } else if (of_recipe && !flags.folder.empty()) {
@@ -241,10 +239,10 @@ void add_info(const Command& program) {
                      "build (default), attention, gpu, recipe, task, or run with its folder");
   command.add_option("folder", flags->folder,
                      "of the run; of recipe: the name of one, which is printed as a file has it");
-  command.add_flag("--markdown", flags->markdown,
-                   "print the methods of attention as Markdown tables");
+  command.add_flag("--json", flags->json,
+                   "print the methods of attention as JSON, as tables with titles");
   command.add_flag("--names", flags->names, "print the names of the methods of attention alone")
-      .excludes({"--markdown"});
+      .excludes({"--json"});
   command.add_flag("--require-tensor-cores", flags->require_tensor_cores,
                    "gpu: fail unless tf32 and bf16 products are as fast as tensor cores make them");
   command.runs([flags] { return run(*flags); });

@@ -7,7 +7,6 @@
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
-#include "train/formats/html.hpp"
 
 namespace skytape::train {
 namespace {
@@ -21,14 +20,11 @@ std::string print(const Column& column, const Cell& cell) {
                                     : fmt::format("{}", cell.number);
 }
 
-/// Words of a cell inside a Markdown row.
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '|') out += '\\';
-    out += c;
-  }
-  return out;
+/// Returns how many letters UTF-8 text has, by which columns are aligned.
+std::size_t letters(const std::string& text) {
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 }  // namespace
@@ -42,9 +38,9 @@ void Table::add(std::vector<Cell> row) {
 std::string to_text(const Table& table) {
   std::vector<std::size_t> widths;
   for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    widths.push_back(table.columns[c].title.size());
+    widths.push_back(letters(table.columns[c].title));
     for (const auto& row : table.rows) {
-      widths[c] = std::max(widths[c], print(table.columns[c], row[c]).size());
+      widths[c] = std::max(widths[c], letters(print(table.columns[c], row[c])));
     }
   }
   const auto line = [&](const auto& text_of, const auto& left) {
@@ -71,50 +67,12 @@ std::string to_text(const Table& table) {
   return text;
 }
 
-std::string to_markdown(const Table& table) {
-  std::string head = "|", rule = "|", body;
-  for (const Column& column : table.columns) {
-    head += fmt::format(" {} |", escaped(column.title));
-    rule += "---|";
-  }
-  for (const auto& row : table.rows) {
-    body += "|";
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      body += fmt::format(" {} |", escaped(print(table.columns[c], row[c])));
-    }
-    body += "\n";
-  }
-  std::string notes;
-  for (const std::string& note : table.notes) notes += fmt::format("\n{}\n", note);
-  return fmt::format("{}\n\n{}\n{}\n{}{}", table.title, head, rule, body, notes);
-}
-
-std::string to_html(const Table& table) {
-  std::string head, body, notes;
-  for (const Column& column : table.columns) {
-    head += fmt::format("<th>{}</th>", html_escaped(column.title));
-  }
-  for (const auto& row : table.rows) {
-    body += "<tr>";
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      body +=
-          fmt::format("<td{}>{}</td>", row[c].kind == Cell::Kind::words ? "" : " class=\"number\"",
-                      html_escaped(print(table.columns[c], row[c])));
-    }
-    body += "</tr>\n";
-  }
-  for (const std::string& note : table.notes) {
-    notes += fmt::format("<p class=\"note\">{}</p>\n", html_escaped(note));
-  }
-  return fmt::format(
-      "<figure>\n<figcaption>{}</figcaption>\n<div class=\"wide\"><table>\n"
-      "<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody>\n</table></div>\n{}</figure>\n",
-      html_escaped(table.title), head, body, notes);
-}
-
 Json to_json(const Table& table) {
-  Json titles = Json::array(), rows = Json::array();
-  for (const Column& column : table.columns) titles.push_back(column.title);
+  Json titles = Json::array(), formats = Json::array(), rows = Json::array();
+  for (const Column& column : table.columns) {
+    titles.push_back(column.title);
+    formats.push_back(column.format);
+  }
   for (const auto& row : table.rows) {
     Json cells = Json::array();
     for (const Cell& cell : row) {
@@ -127,29 +85,11 @@ Json to_json(const Table& table) {
     }
     rows.push_back(std::move(cells));
   }
-  return {{"title", table.title}, {"columns", titles}, {"rows", rows}, {"notes", table.notes}};
-}
-
-Table table_from_json(const Json& j, const std::string& file) {
-  Table table;
-  try {
-    table.title = j.at("title").get<std::string>();
-    for (const Json& title : j.at("columns"))
-      table.columns.push_back({title.get<std::string>(), "{:.4g}"});
-    for (const Json& row : j.at("rows")) {
-      std::vector<Cell> cells;
-      for (const Json& cell : row) {
-        cells.push_back(cell.is_number()   ? Cell(cell.get<double>())
-                        : cell.is_string() ? Cell(cell.get<std::string>())
-                                           : Cell());
-      }
-      table.add(std::move(cells));
-    }
-    table.notes = j.at("notes").get<std::vector<std::string>>();
-  } catch (const std::exception& error) {  // also a row of another width
-    throw DataError(fmt::format("{}: not a table of ours: {}", file, data::problem_of(error)));
-  }
-  return table;
+  return {{"title", table.title},
+          {"columns", titles},
+          {"formats", formats},
+          {"rows", rows},
+          {"notes", table.notes}};
 }
 
 }  // namespace skytape::train

@@ -1,5 +1,5 @@
-// Tables of results: on the terminal, as Markdown, as JSON. A cell without a value is shown as
-// missing ("-", in JSON null), never as zero.
+// Tables of results: on the terminal and as JSON, which train/report makes pages of. A cell without
+// a value is shown as missing ("-", in JSON null), never as zero.
 #pragma once
 
 #include <concepts>
@@ -46,14 +46,8 @@ struct Table {
 
 /// Columns aligned: words to the left, numbers to the right.
 [[nodiscard]] std::string to_text(const Table& table);
-[[nodiscard]] std::string to_markdown(const Table& table);
-/// A <table> with its title and notes; numbers to the right.
-[[nodiscard]] std::string to_html(const Table& table);
-/// {"title", "columns": [titles], "rows": [[…]], "notes"}. Numbers are whole, not as printed; one
-/// that is not finite is written in words.
+/// {"title", "columns": [titles], "formats": [of each column's numbers], "rows": [[…]], "notes"}.
+/// Numbers are whole, not as printed; one that is not finite is written in words.
 [[nodiscard]] data::Json to_json(const Table& table);
-
-/// The table that to_json() wrote. DataError naming `file` if it is none.
-[[nodiscard]] Table table_from_json(const data::Json& j, const std::string& file);
 
 }  // namespace skytape::train

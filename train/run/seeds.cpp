@@ -16,51 +16,54 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A column of the summary: a figure of result.json, how it is scaled and printed.
-struct Column {
+/// A figure of result.json, how it is scaled and printed.
+struct Summarised {
   const char* key;
   double scale;
-  int digits;
+  Column column;
 };
-constexpr Column kColumns[] = {{"dev_accuracy", 100, 2},
-                               {"test_accuracy", 100, 2},
-                               {"train_seconds", 1, 1},
-                               {"peak_bytes", 1, 0}};
-
-std::string row(const std::string& name, const std::vector<double>& figures) {
-  std::string text = "| " + name + " |";
-  for (std::size_t i = 0; i < std::size(kColumns); ++i) {
-    text += figures.empty() ? " – |" : fmt::format(" {:.{}f} |", figures[i], kColumns[i].digits);
-  }
-  return text + "\n";
+const std::vector<Summarised>& summarised() {
+  static const std::vector<Summarised> figures = {
+      {"dev_accuracy", 100, {"dev accuracy %", "{:.2f}"}},
+      {"test_accuracy", 100, {"test accuracy %", "{:.2f}"}},
+      {"train_seconds", 1, {"training seconds", "{:.1f}"}},
+      {"peak_bytes", 1, {"peak bytes", "{:.0f}"}}};
+  return figures;
 }
 
 }  // namespace
 
-std::string seed_table(const std::vector<SeedResult>& seeds) {
-  std::string text =
-      "| seed | dev accuracy % | test accuracy % | training seconds | peak bytes |\n"
-      "|---|---|---|---|---|\n";
+Table seed_table(const std::vector<SeedResult>& seeds) {
+  Table table{"seeds", "Seeds, and over the finished ones:", {{"seed"}}, {}, {}};
+  for (const Summarised& figure : summarised()) table.columns.push_back(figure.column);
+  const std::size_t count = summarised().size();
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  std::vector<double> sum(std::size(kColumns)), least(sum.size(), kInfinity),
-      most(sum.size(), -kInfinity);
+  std::vector<double> sum(count), least(count, kInfinity), most(count, -kInfinity);
   double finished = 0;
+  const auto add = [&](const std::string& name, const std::vector<double>& figures) {
+    std::vector<Cell> row = {name};
+    row.insert(row.end(), figures.begin(), figures.end());
+    row.resize(count + 1);
+    table.add(std::move(row));
+  };
   for (const SeedResult& seed : seeds) {
     std::vector<double> figures;
-    for (std::size_t i = 0; seed.result && i < sum.size(); ++i) {
-      figures.push_back(kColumns[i].scale * seed.result->at(kColumns[i].key).get<double>());
+    for (std::size_t i = 0; seed.result && i < count; ++i) {
+      const Summarised& figure = summarised()[i];
+      figures.push_back(figure.scale * seed.result->at(figure.key).get<double>());
       sum[i] += figures[i];
       least[i] = std::min(least[i], figures[i]);
       most[i] = std::max(most[i], figures[i]);
     }
     if (seed.result) ++finished;
-    text += row(std::to_string(seed.seed), figures);
+    add(std::to_string(seed.seed), figures);
   }
   for (double& s : sum) s /= finished;
   const bool none = finished == 0;
-  text += row("mean", none ? std::vector<double>{} : sum);
-  text += row("lowest", none ? std::vector<double>{} : least);
-  return text + row("highest", none ? std::vector<double>{} : most);
+  add("mean", none ? std::vector<double>{} : sum);
+  add("lowest", none ? std::vector<double>{} : least);
+  add("highest", none ? std::vector<double>{} : most);
+  return table;
 }
 
 int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
@@ -90,9 +93,9 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
     }
   }
   if (!options.ranks->first()) return code;
-  const std::string table = seed_table(seeds);
+  const std::string table = to_text(seed_table(seeds));
   fmt::print("{}", table);
-  data::write_file(folder / fmt::format("{}-{}.md", run_name(configs.front()), last), table);
+  data::write_file(folder / fmt::format("{}-{}.txt", run_name(configs.front()), last), table);
   return code;
 }
 

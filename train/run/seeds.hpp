@@ -9,6 +9,7 @@
 
 #include "data/files/json.hpp"
 #include "train/config/run_config.hpp"
+#include "train/formats/table.hpp"
 #include "train/run/train_options.hpp"
 
 namespace skytape::train {
@@ -21,12 +22,12 @@ struct SeedResult {
 
 /// Trains `choices` under `count` seeds, the given one and those after it, each in its own run
 /// folder below `options.out`; after a signal no further one starts. Prints the summary and writes
-/// it to `<out>/<task>-<attention>-<recipe>-s<first>-<last>.md`. Returns the exit code as train()
+/// it to `<out>/<task>-<attention>-<recipe>-s<first>-<last>.txt`. Returns the exit code as train()
 /// does. UsageError before the first step if a folder may not be touched.
 int train_seeds(Choices choices, std::int64_t count, TrainOptions options);
 
-/// The summary as a Markdown table: a row per seed, then mean, lowest and highest of the finished
-/// ones; "–" where there is no result.
-[[nodiscard]] std::string seed_table(const std::vector<SeedResult>& seeds);
+/// The summary: a row per seed, then mean, lowest and highest of the finished ones; nothing where
+/// there is no result.
+[[nodiscard]] Table seed_table(const std::vector<SeedResult>& seeds);
 
 }  // namespace skytape::train

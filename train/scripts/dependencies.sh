@@ -83,10 +83,13 @@ report() {
   else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi
   if nvidia-smi -L >/dev/null 2>&1; then row "GPU" found "$(nvidia-smi -L | head -1)"
   else row "GPU" absent "everything runs on the CPU"; fi
-  for tool in "clang-format|make check" "clang-tidy|make check" "dot|the picture of the folders: apt-get install graphviz" "gnuplot|plots: apt-get install gnuplot-nox" \
+  for tool in "clang-format|make check" "clang-tidy|make check" "dot|the picture of the folders: apt-get install graphviz" \
       "cmake|its test: apt-get install cmake" "pkg-config|its test: apt-get install pkg-config"; do
     if command -v "${tool%%|*}" >/dev/null; then row "${tool%%|*}" found ""; else row "${tool%%|*}" absent "${tool##*|}"; fi
   done
+  local python=${PYTHON:-python3}
+  if "$python" -c 'import matplotlib' 2>/dev/null; then row "matplotlib" found "$python"
+  else row "matplotlib" absent "pictures, make report: apt-get install python3-matplotlib and PYTHON=/usr/bin/python3"; fi
 }
 
 look

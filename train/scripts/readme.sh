@@ -56,7 +56,7 @@ command_exists() {
     word=${word#ARGS=} word=${word//\"/} word=${word#(} word=${word%[,;.:)]}
     case $word in
       --*) word=${word%%=*}
-          grep -rqF -e "$word" train/cli train/lab/cli train/lab/baseline/race.py ||
+          grep -rqF -e "$word" train/cli train/lab/cli train/lab/baseline/race.py train/report ||
             complain "$page: no option $word" ;;
       [A-Z]*=*) grep -qw -e "${word%%=*}" Makefile train/scripts/*.sh ||
             complain "$page: make has no variable ${word%%=*}" ;;
@@ -94,9 +94,11 @@ names_exist() {
 
 mode="write"
 [ "${1:-}" != --check ] || mode=check
-build/skytape info attention --markdown >"$scratch/attention"
+build/skytape info attention --json >"$scratch/attention.json"
+python3 train/report/tables.py "$scratch/attention.json" >"$scratch/attention"
 sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
-build/skytape-lab report --runs train/results/runs --markdown | sed '1,2d' >"$scratch/runs"
+build/skytape-lab report --runs train/results/runs --out "$scratch/report" >/dev/null 2>&1
+python3 train/report/tables.py "$scratch/report/report.json" time_to_accuracy >"$scratch/runs"
 table attention attention/README.md "$scratch/attention"
 table runs train/results/accuracy.md "$scratch/runs"
 table speed train/results/speed.md "$scratch/speed"

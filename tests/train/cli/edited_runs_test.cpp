@@ -62,7 +62,7 @@ struct EditedRun {
             {"train", "--resume", "--out", run},
             {"train", "--recipe", run + "/config.json", "--print-config"},
             {"info", "run", run},
-            {"report", "--runs", run, "--markdown"},
+            {"report", "--runs", run, "--out", (folder.path() / "one").string()},
             {"report", "--runs", (folder.path() / "runs").string(), "--out",
              (folder.path() / "page").string()}};
   }

@@ -2,15 +2,20 @@
 
   run.py          with PyTorch, a few methods in one setting each
   run.py whole    with PyTorch, all methods in all settings
+  run.py FOLDER   the tests of another folder
 """
 import os
 import pathlib
 import sys
 import unittest
 
-if sys.argv[1:] not in ([], ["whole"]):
-    sys.exit(f"run.py: expected nothing or whole, got {' '.join(sys.argv[1:])}")
-os.environ["SKYTAPE_TESTS"] = "".join(sys.argv[1:])
+arguments = sys.argv[1:]
+folder = pathlib.Path(__file__).parent
+if len(arguments) == 1 and pathlib.Path(arguments[0]).is_dir():
+    folder = pathlib.Path(arguments.pop())
+if arguments not in ([], ["whole"]):
+    sys.exit(f"run.py: expected nothing, whole or a folder, got {' '.join(arguments)}")
+os.environ["SKYTAPE_TESTS"] = "".join(arguments)
 
 
 class Counted(unittest.TextTestResult):
@@ -21,7 +26,7 @@ class Counted(unittest.TextTestResult):
         super().addSuccess(test)
 
 
-suite = unittest.defaultTestLoader.discover(pathlib.Path(__file__).parent, "*_test.py")
+suite = unittest.defaultTestLoader.discover(folder, "*_test.py")
 result = unittest.TextTestRunner(verbosity=2, resultclass=Counted).run(suite)
 failed = len(result.failures) + len(result.errors)
 for case, reason in result.skipped:

@@ -64,7 +64,8 @@ int run(CostFlags flags) {
   experiment.note("device", name(o.device));
   experiment.note("precision", o.precision);
   experiment.note("repetitions", o.steps);
-  for (const std::string& table : chosen_tables(flags)) {
+  const std::vector<std::string> chosen = chosen_tables(flags);
+  for (const std::string& table : chosen) {
     if (table == "parameters") experiment.add(parameter_table(o));
     if (table == "operations") experiment.add(operation_table(o));
     if (table == "tasks") experiment.add(task_table(o));
@@ -74,10 +75,11 @@ int run(CostFlags flags) {
       const LengthStudy study = measure_lengths(o);
       experiment.add(length_table(study));
       experiment.add(crossover_table(o, study));
-      experiment.add(length_figure(study));
     }
   }
-  experiment.save();
+  experiment.save(/*has_pictures=*/std::any_of(
+      chosen.begin(), chosen.end(),
+      [](const std::string& table) { return table == "length" || table == "inference"; }));
   return 0;
 }
 
@@ -124,7 +126,8 @@ void add_cost(const Command& program) {
   command.add_option("--device", flags->device, "auto, cpu or cuda");
   command.add_option("--precision", o.precision, kPrecisionHelp);
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  command.add_option("--out", flags->out,
+                     "folder for JSON and tables; train/report/draw.py draws its pictures");
   command.runs([flags] { return run(*flags); });
 }
 

@@ -45,7 +45,7 @@ GridOptions grid_options(const LraFlags& flags) {
   return options;
 }
 
-/// Prints the table and writes lra.md and lra.csv.
+/// Prints the table and writes lra.txt and lra.csv.
 void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   std::vector<data::Json> wanted;
   for (const GridCell& cell : cells) wanted.push_back(wanted_config(cell));
@@ -53,13 +53,13 @@ void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   const FoundRuns found = find_runs(out);
   const AccuracyTable table = make_table(wanted, found);
   const Table times = time_table(found.runs);
-  std::string text = to_markdown(table) + "\n";
-  if (!times.rows.empty()) text += to_markdown(times) + "\n";
-  text += to_markdown(arena_table(table));
-  data::write_file(out / "lra.md", text);
+  std::string text = to_text(table) + "\n";
+  if (!times.rows.empty()) text += to_text(times) + "\n";
+  text += to_text(arena_table(table));
+  data::write_file(out / "lra.txt", text);
   data::write_file(out / "lra.csv", to_csv(table));
   fmt::print("{}", text);
-  fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.md").string());
+  fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.txt").string());
 }
 
 int run(const LraFlags& flags) {

@@ -159,8 +159,8 @@ int run(MatrixFlags flags) {
   experiment.note("seed", options.seed);
   experiment.note("method options", options.method_options);
   experiment.detail("results", to_json(study));
+  experiment.detail("exact", exact_matrices(study));
   experiment.add(table(study, text));
-  for (Figure& figure : figures(study, text)) experiment.add(std::move(figure));
   experiment.save();
   return 0;
 }
@@ -188,7 +188,8 @@ void add_matrix(const Command& program) {
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
   command.add_option("--seed", flags->options.seed, "of untrained weights and of draws").natural();
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  command.add_option("--out", flags->out,
+                     "folder for JSON and tables; train/report/draw.py draws its pictures");
   command.runs([flags] { return run(*flags); });
 }
 

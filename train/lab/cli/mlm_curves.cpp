@@ -84,7 +84,7 @@ void prepare_corpora(const CurvesFlags& flags, const CurvesOptions& options) {
   }
 }
 
-/// Prints the table and writes all files of the figure.
+/// Prints the table, and writes it and the points of the figure.
 void show(const CurvesFlags& flags, const CurvesOptions& options,
           const std::vector<CurveCell>& cells) {
   std::vector<Curve> curves;
@@ -95,9 +95,8 @@ void show(const CurvesFlags& flags, const CurvesOptions& options,
   experiment.note("tokens per step", options.batch * options.lengths.front());
   experiment.note("seed", flags.run.seed);
   experiment.add(curve_table(curves));
-  for (Figure& figure : curve_figures(curves)) experiment.add(std::move(figure));
-  experiment.save();
   data::write_file(options.out / "mlm-curves.csv", curve_csv(curves));
+  experiment.save();
 }
 
 int run(const CurvesFlags& flags) {
@@ -162,7 +161,7 @@ void add_mlm_curves(const Command& program) {
   command.add_option("--jobs", flags->jobs, "runs at a time, which share the threads")
       .between(1, 256);
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
-  command.add_option("--out", flags->out, "folder of the runs, tables and pictures");
+  command.add_option("--out", flags->out, "folder of the runs, of JSON, CSV and tables");
   command.add_flag("--table-only", flags->table_only, "train nothing, show the results so far");
   command.runs([flags] { return run(*flags); });
 }

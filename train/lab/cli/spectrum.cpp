@@ -55,7 +55,8 @@ void add_spectrum(const Command& program) {
   command.add_option("--features", flags->options.landmarks, "landmarks of Skyformer")
       .between(1, 65536);
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  command.add_option("--out", flags->out,
+                     "folder for JSON and tables; train/report/draw.py draws its pictures");
   command.runs([flags] { return run(*flags); });
 }
 

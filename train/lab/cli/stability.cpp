@@ -55,10 +55,9 @@ int run(StabilityFlags flags) {
     experiment.note("trained on", flags.trained_task);
     experiment.note("examples of a step there", flags.trained_batch);
     experiment.add(gradient_table(trained));
-    experiment.add(
-        gradient_figure(trained, fmt::format("{}, recipe {}", flags.trained_task, base.recipe)));
+    experiment.detail("gradients", to_json(trained));
   }
-  experiment.save();
+  experiment.save(/*has_pictures=*/flags.trained_steps > 0);
   return 0;
 }
 
@@ -87,7 +86,8 @@ void add_stability(const Command& program) {
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--threads", flags->run.threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out, "folder for JSON, Markdown and figures");
+  command.add_option("--out", flags->out,
+                     "folder for JSON and tables; train/report/draw.py draws its pictures");
   command.runs([flags] { return run(*flags); });
 }
 

@@ -76,7 +76,7 @@ int run(const TheoryFlags& flags) {
   experiment.note("seed", flags.seed);
   experiment.note("seeds", flags.seeds);
   experiment.add(to_table(verdicts));
-  experiment.save();
+  experiment.save(/*has_pictures=*/false);
   if (all_hold(verdicts)) return 0;
   for (const Verdict& v : verdicts) {
     if (!v.statement->must_hold || v.holds) continue;
@@ -110,7 +110,7 @@ void add_theory(const Command& program) {
   command.add_option("--layer", flags->layer, "of the encoder; -1: the last");
   command.add_option("--threads", flags->threads,
                      "CPU threads; small sizes are not worth sharing; 0: all cores");
-  command.add_option("--out", flags->out, "folder for JSON and Markdown");
+  command.add_option("--out", flags->out, "folder for JSON and tables");
   command.runs([flags] { return run(*flags); });
 }
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
@@ -83,28 +82,6 @@ GridCell make_run(const CurvesOptions& options, const CurveCell& cell) {
     throw UsageError("mlm-curves: expected --steps, the number of steps of each training");
   }
   return run;
-}
-
-std::string k_name(const CurveCell& cell) {
-  return is_exact(cell) ? "exact" : fmt::format("k = {}", cell.k);
-}
-
-/// A panel of the curves that `wanted` takes, against what `x_of` reads.
-LinePanel panel(const std::vector<Curve>& curves, const std::string& title, const Axis& x,
-                const std::function<double(const CurvePoint&)>& x_of,
-                const std::function<bool(const CurveCell&)>& wanted,
-                const std::function<std::string(const CurveCell&)>& name_of) {
-  LinePanel panel{title, x, {"perplexity (1)", Scale::log10, {}, {}}, {}};
-  for (const Curve& curve : curves) {
-    if (!wanted(curve.cell) || curve.points.empty()) continue;
-    Series series{name_of(curve.cell), {}, {}, {}};
-    for (const CurvePoint& point : curve.points) {
-      series.x.push_back(x_of(point));
-      series.y.push_back(point.perplexity);
-    }
-    panel.series.push_back(std::move(series));
-  }
-  return panel;
 }
 
 }  // namespace
@@ -201,43 +178,6 @@ Table curve_table(const std::vector<Curve>& curves) {
   }
   if (open) table.notes.emplace_back("Rows without figures are not finished.");
   return table;
-}
-
-std::vector<Figure> curve_figures(const std::vector<Curve>& curves) {
-  const std::int64_t shortest = curves.front().cell.n;
-  // The second cell is Linformer's first: the k that all lengths share.
-  const std::int64_t fixed = curves.at(1).cell.k;
-  std::vector<std::int64_t> lengths;
-  for (const Curve& curve : curves) {
-    if (lengths.empty() || curve.cell.n > lengths.back()) lengths.push_back(curve.cell.n);
-  }
-  const auto figure = [&](const char* name, const char* title, const Axis& x, const auto& x_of) {
-    Figure result{name, fmt::format("Masked language models, perplexity against {}", title), {}, 2};
-    const auto add = [&](const std::string& what, const auto& wanted, const auto& name_of) {
-      result.panels.emplace_back(panel(curves, what, x, x_of, wanted, name_of));
-    };
-    const auto usual = [](const CurveCell& c) { return c.sharing == kUsualSharing; };
-    for (const std::int64_t n : lengths) {
-      add(
-          fmt::format("n = {}", n),
-          [&](const CurveCell& c) { return c.n == n && (is_exact(c) || usual(c)); }, k_name);
-    }
-    add(
-        fmt::format("n = {}, k = {}: sharing", shortest, fixed),
-        [&](const CurveCell& c) { return c.n == shortest && c.k == fixed; },
-        [](const CurveCell& c) { return c.sharing; });
-    if (lengths.size() > 1) {
-      add(
-          fmt::format("k = {} at every n", fixed),
-          [&](const CurveCell& c) { return c.k == fixed && usual(c); },
-          [](const CurveCell& c) { return fmt::format("n = {}", c.n); });
-    }
-    return result;
-  };
-  return {figure("mlm-steps", "steps", {"steps (1)"},
-                 [](const CurvePoint& p) { return static_cast<double>(p.step); }),
-          figure("mlm-seconds", "seconds of training", {"training (s)"},
-                 [](const CurvePoint& p) { return p.seconds; })};
 }
 
 std::string curve_csv(const std::vector<Curve>& curves) {

@@ -1,6 +1,6 @@
 // Linformer's Figure 3: perplexity of masked language models, with exact attention and with
-// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp) and what is
-// drawn of it.
+// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp), its table and
+// its points, which train/report/language_models.py draws.
 //
 // Notation: n tokens of a sequence, k rows that Linformer projects keys and values to.
 #pragma once
@@ -10,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/lab/lra/lra.hpp"
 
@@ -54,8 +53,6 @@ struct Curve {
 
 /// A row for each cell: perplexity, and by how much it is above that of exact attention at its n.
 [[nodiscard]] Table curve_table(const std::vector<Curve>& curves);
-/// Against steps, and against seconds: a panel for each n, one of sharings, one of k at all n.
-[[nodiscard]] std::vector<Figure> curve_figures(const std::vector<Curve>& curves);
 /// "n,k,sharing,step,seconds,perplexity", a line for each point.
 [[nodiscard]] std::string curve_csv(const std::vector<Curve>& curves);
 

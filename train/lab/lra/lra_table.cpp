@@ -362,8 +362,8 @@ Table arena_table(const AccuracyTable& table) {
   return out;
 }
 
-std::string to_markdown(const AccuracyTable& table) {
-  std::string text = to_markdown(to_table(table));
+std::string to_text(const AccuracyTable& table) {
+  std::string text = to_text(to_table(table));
   if (!table.skipped.empty()) text += "\nNot in the table:\n\n";
   for (const std::string& line : table.skipped) text += "- " + line + "\n";
   return text;

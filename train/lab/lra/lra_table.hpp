@@ -55,7 +55,7 @@ struct AccuracyTable {
 /// over seeds, what was added, and the mean time of training.
 [[nodiscard]] Table arena_table(const AccuracyTable& table);
 /// The same as text, with what is not in the table.
-[[nodiscard]] std::string to_markdown(const AccuracyTable& table);
+[[nodiscard]] std::string to_text(const AccuracyTable& table);
 /// A line per run of a seed, finished or wanted, and per figure of a paper: in percent, empty where
 /// there is none.
 [[nodiscard]] std::string to_csv(const AccuracyTable& table);

@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
+#include <optional>
 #include <set>
 
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/task.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/identity.hpp"
-#include "train/formats/html.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/lab/lra/lra_table.hpp"
 #include "train/lab/lra/report_runs.hpp"
@@ -25,9 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using data::Json;
-
-// ---- the page's parts
-// ----------------------------------------------------------------------------
 
 /// Runs that differ in their seeds alone, as identity_of() says: a line.
 struct Line {
@@ -58,81 +54,91 @@ std::vector<Line> lines_of(const std::string& task, const std::vector<ReportRun>
   return lines;
 }
 
-/// The mean of the runs' values at each step that they have, against the mean of what x was there;
-/// of several runs with a band from the lowest to the highest value.
-Series mean_of(const Line& line, std::vector<double> ReportRun::*steps,
-               std::vector<double> ReportRun::*x, std::vector<double> ReportRun::*y) {
-  struct Point {
-    double x = 0, y = 0, low = 0, high = 0, runs = 0;
-  };
-  std::map<double, Point> points;  // by step
-  for (const ReportRun* run : line.runs) {
-    for (std::size_t i = 0; i < (run->*y).size(); ++i) {
-      Point& p = points[(run->*steps)[i]];
-      const double value = (run->*y)[i];
-      p.low = p.runs == 0 ? value : std::min(p.low, value);
-      p.high = p.runs == 0 ? value : std::max(p.high, value);
-      p.x += (run->*x)[i];
-      p.y += value;
-      ++p.runs;
-    }
-  }
-  Series series{line.name, {}, {}, {}};
-  for (const auto& [step, p] : points) {
-    series.x.push_back(p.x / p.runs);
-    series.y.push_back(p.y / p.runs);
-    if (line.runs.size() == 1) continue;
-    series.low.push_back(p.low);
-    series.high.push_back(p.high);
-  }
-  return series;
-}
-
-/// Loss and dev accuracy of a task's runs, or of its pre-trainings, against steps and against
-/// seconds; seeds together.
-Figure curves(const std::string& task, const std::vector<ReportRun>& runs, bool pretraining) {
-  const Axis steps{"steps"}, seconds{"seconds of training"},
-      loss{pretraining ? "masked loss" : "training loss"},
-      accuracy{pretraining ? "masked dev accuracy, %" : "dev accuracy, %"};
-  std::vector<LinePanel> panels = {{"Loss against steps", steps, loss, {}},
-                                   {"Loss against time", seconds, loss, {}},
-                                   {"Dev accuracy against steps", steps, accuracy, {}},
-                                   {"Dev accuracy against time", seconds, accuracy, {}}};
-  double last_step = 0, last_second = 0;
-  bool bands = false;
+/// Loss and dev accuracy of a task's runs, or of its pre-trainings, line by line.
+Json curves(const std::string& task, const std::vector<ReportRun>& runs, bool pretraining) {
+  Json lines = Json::array();
   for (const Line& line : lines_of(task, runs)) {
-    bands = bands || line.runs.size() > 1;
-    using Run = ReportRun;
-    panels[0].series.push_back(mean_of(line, &Run::step_at, &Run::step_at, &Run::loss));
-    panels[1].series.push_back(mean_of(line, &Run::step_at, &Run::seconds_at, &Run::loss));
-    panels[2].series.push_back(
-        mean_of(line, &Run::dev_step_at, &Run::dev_step_at, &Run::dev_accuracy));
-    panels[3].series.push_back(
-        mean_of(line, &Run::dev_step_at, &Run::dev_seconds_at, &Run::dev_accuracy));
+    Json seeds = Json::array();
     for (const ReportRun* run : line.runs) {
-      last_step = std::max(last_step, static_cast<double>(run->step));
-      last_second = std::max(last_second, run->seconds());
+      seeds.push_back({{"seed", run->seed},
+                       {"step", run->step_at},
+                       {"seconds", run->seconds_at},
+                       {"loss", run->loss},
+                       {"dev_step", run->dev_step_at},
+                       {"dev_seconds", run->dev_seconds_at},
+                       {"dev_loss", run->dev_loss},
+                       {"dev_accuracy", run->dev_accuracy}});
     }
+    lines.push_back({{"name", line.name}, {"runs", seeds}});
   }
-  const auto level = [&](const char* name, double percent) {
-    panels[2].series.push_back({name, {0, last_step}, {percent, percent}, {}});
-    panels[3].series.push_back({name, {0, last_second}, {percent, percent}, {}});
-  };
+  Json figure = {{"task", task},
+                 {"pretraining", pretraining},
+                 {"trivial", nullptr},
+                 {"papers_best", nullptr},
+                 {"lines", lines}};
+  if (pretraining) return figure;
   double baseline = -1;
   for (const ReportRun& run : runs) {
     if (run.task == task) baseline = std::max(baseline, trivial_share(task, run.result));
   }
-  if (!pretraining && baseline >= 0) level("trivial baseline", 100 * baseline);
-  if (const auto best = best_paper_accuracy(task); best && !pretraining) {
-    level("papers' best", *best);
-  }
-  Figure figure{(pretraining ? "pretraining-" : "curves-") + task,
-                task + (pretraining ? ": pre-training" : "") +
-                    (bands ? "; lines: means over seeds, bands: lowest to highest" : ""),
-                {},
-                2};
-  for (LinePanel& panel : panels) figure.panels.emplace_back(std::move(panel));
+  if (baseline >= 0) figure["trivial"] = 100 * baseline;
+  if (const auto best = best_paper_accuracy(task)) figure["papers_best"] = *best;
   return figure;
+}
+
+/// A finished run as a cell of a map of learning rates and batches.
+struct RateCell {
+  const ReportRun* run;
+  double lr = 0, batch = 0;
+  Identity rest;  // all else that it computes
+};
+
+/// Returns nothing for a run that does not say its learning rate and batch as numbers.
+std::optional<RateCell> rate_cell(const ReportRun& run) {
+  RateCell cell{&run, 0, 0, identity_of(run.config)};
+  const auto take = [&](const char* key, double& value) {
+    const auto found = cell.rest.find(key);
+    if (found == cell.rest.end()) return false;
+    const auto number = number_in<double>(found->second);
+    cell.rest.erase(found);
+    value = number.value_or(0);
+    return number.has_value();
+  };
+  if (!take("lr", cell.lr) || !take("batch", cell.batch)) return std::nullopt;
+  return cell;
+}
+
+/// Finished runs that differ in nothing but learning rate, batch and seed, where there are several
+/// pairs of a learning rate and a batch.
+Json rates(const std::vector<ReportRun>& runs) {
+  std::vector<std::vector<RateCell>> groups;
+  for (const ReportRun& run : runs) {
+    if (run.result.is_null()) continue;
+    const std::optional<RateCell> cell = rate_cell(run);
+    if (!cell) continue;
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+      return differences(group[0].rest, cell->rest).empty();
+    });
+    (same == groups.end() ? groups.emplace_back() : *same).push_back(*cell);
+  }
+  Json all = Json::array();
+  for (const std::vector<RateCell>& group : groups) {
+    Json cells = Json::array();
+    std::set<std::pair<double, double>> pairs;
+    for (const RateCell& cell : group) {
+      const Json& result = cell.run->result;
+      pairs.insert({cell.lr, cell.batch});
+      cells.push_back({{"lr", cell.lr},
+                       {"batch", cell.batch},
+                       {"seed", cell.run->seed},
+                       {"dev_accuracy", 100 * result.at("dev_accuracy").get<double>()},
+                       {"seconds", result.at("train_seconds")}});
+    }
+    if (pairs.size() < 2) continue;
+    const ReportRun& first = *group[0].run;
+    all.push_back({{"task", first.task}, {"attention", first.attention}, {"runs", cells}});
+  }
+  return all;
 }
 
 Cell number(const Json& object, const char* key, double scale = 1) {
@@ -218,21 +224,17 @@ std::vector<std::string> tasks_of(const std::vector<ReportRun>& runs) {
   return ordered;
 }
 
-std::string heading(std::string_view text) {
-  return fmt::format("<h2>{}</h2>\n", html_escaped(text));
+/// Returns a table of the page, and its heading.
+Json section(const char* heading, const Table& table) {
+  Json json = to_json(table);
+  json["heading"] = heading;
+  json["name"] = table.name;
+  return json;
 }
 
-std::string picture(const fs::path& svg, std::string_view title, bool drawn) {
-  if (drawn) return html_picture(svg, title);
-  return fmt::format(
-      "<p class=\"note\">No gnuplot here: {} has the data and the script of this picture; "
-      "`apt-get install gnuplot-nox`, then make the report again.</p>\n",
-      html_escaped(svg.parent_path().string()));
-}
-
-/// Returns the results of the finished runs. `skipped` gets those that no other part of the page
+/// Adds the results of the finished runs. `skipped` gets those that no other part of the page
 /// tells.
-std::string accuracy_tables(const fs::path& runs, std::vector<std::string>& skipped) {
+void add_accuracies(const fs::path& runs, Json& sections, std::vector<std::string>& skipped) {
   FoundRuns finished = find_runs(runs);
   const Table times = time_table(finished.runs);
   const AccuracyTable accuracies = make_table({}, std::move(finished));
@@ -240,51 +242,48 @@ std::string accuracy_tables(const fs::path& runs, std::vector<std::string>& skip
     if (line.ends_with(": not finished") || line.ends_with(kAnswersNoTask)) continue;
     skipped.push_back(line);
   }
-  return heading("The arena, task by task") + to_html(arena_table(accuracies)) +
-         heading("Accuracy and the papers' accuracy") + to_html(to_table(accuracies)) +
-         (times.rows.empty() ? "" : heading("Time to accuracy") + to_html(times));
+  sections.push_back(section("The arena, task by task", arena_table(accuracies)));
+  sections.push_back(section("Accuracy and the papers' accuracy", to_table(accuracies)));
+  if (!times.rows.empty()) sections.push_back(section("Time to accuracy", times));
 }
 
 }  // namespace
 
 ReportSummary write_report(const ReportOptions& options) {
-  ReportRuns found = read_report_runs(options.runs);
-  const std::vector<std::string> tasks = tasks_of(found.runs);
-  std::vector<Figure> figures;
-  for (const std::string& task : tasks) figures.push_back(curves(task, found.runs, false));
-  for (const std::string& task : tasks_of(found.pretrainings)) {
-    figures.push_back(curves(task, found.pretrainings, true));
-  }
-
+  const ReportRuns found = read_report_runs(options.runs);
   ReportSummary summary;
-  summary.page = options.out.extension() == ".html" ? options.out : options.out / "report.html";
-  const fs::path beside = summary.page.has_parent_path() ? summary.page.parent_path() : ".";
-  summary.pictures = draw(beside, figures);
+  summary.file = options.out / "report.json";
   summary.studies = static_cast<int>(found.studies.size());
-  for (const ReportRun& run : found.runs)
+  for (const ReportRun& run : found.runs) {
     ++(run.result.is_null() ? summary.unfinished : summary.finished);
-
-  const Json machine = machine_facts();
-  std::string body = fmt::format(
-      "<h1>skytape: {}</h1>\n<p class=\"facts\">{} UTC; revision {}; made on {}, {} "
-      "cores; runs: {} finished, {} not; studies: {}.</p>\n",
-      html_escaped(options.runs.string()), utc_now("%Y-%m-%d %H:%M"), revision(),
-      html_escaped(machine.at("cpu").get<std::string>()), machine.at("cores").get<int>(),
-      summary.finished, summary.unfinished, summary.studies);
-  if (summary.finished > 0) body += accuracy_tables(options.runs, summary.skipped);
-  for (const Figure& figure : figures) {
-    body += heading(figure.title) +
-            picture(beside / (figure.name + ".svg"), figure.title, summary.pictures);
   }
-  if (!found.runs.empty()) body += heading("Runs") + to_html(table_of(found.runs));
+  const Json machine = machine_facts();
+  Json report = {
+      {"title", options.runs.string()},
+      {"facts", fmt::format("{} UTC; revision {}; made on {}, {} cores; runs: {} finished, {} not; "
+                            "studies: {}.",
+                            utc_now("%Y-%m-%d %H:%M"), revision(),
+                            machine.at("cpu").get<std::string>(), machine.at("cores").get<int>(),
+                            summary.finished, summary.unfinished, summary.studies)},
+      {"accuracies", Json::array()},
+      {"curves", Json::array()},
+      {"rates", rates(found.runs)},
+      {"runs", Json::array()},
+      {"studies", Json::array()}};
+  if (summary.finished > 0) add_accuracies(options.runs, report["accuracies"], summary.skipped);
+  for (const std::string& task : tasks_of(found.runs)) {
+    report["curves"].push_back(curves(task, found.runs, false));
+  }
+  for (const std::string& task : tasks_of(found.pretrainings)) {
+    report["curves"].push_back(curves(task, found.pretrainings, true));
+  }
+  if (!found.runs.empty()) report["runs"].push_back(section("Runs", table_of(found.runs)));
   if (!found.pretrainings.empty()) {
-    body += heading("Pre-trainings") + to_html(table_of_pretrainings(found.pretrainings));
+    report["runs"].push_back(section("Pre-trainings", table_of_pretrainings(found.pretrainings)));
   }
   for (const ReportStudy& study : found.studies) {
-    body +=
-        heading(study.name) + fmt::format("<p class=\"facts\">{}</p>\n", html_escaped(study.facts));
-    for (const fs::path& svg : study.pictures) body += html_picture(svg, svg.stem().string());
-    for (const Table& table : study.tables) body += to_html(table);
+    report["studies"].push_back(
+        {{"name", study.name}, {"file", fs::absolute(study.file).string()}});
   }
   for (const std::string& line : found.skipped) {
     const std::string folder = line.substr(0, line.find(':'));
@@ -292,13 +291,9 @@ ReportSummary write_report(const ReportOptions& options) {
                                    [&](const auto& s) { return s.starts_with(folder + ":"); });
     if (!named) summary.skipped.push_back(line);
   }
-  if (!summary.skipped.empty()) {
-    body += heading("Skipped") + "<ul>\n";
-    for (const std::string& line : summary.skipped) body += "<li>" + html_escaped(line) + "</li>\n";
-    body += "</ul>\n";
-  }
-  data::write_file(summary.page,
-                   html_page("skytape: " + options.runs.string(), body, options.refresh_seconds));
+  report["skipped"] = summary.skipped;
+  data::make_folder(options.out);
+  data::write_file(summary.file, data::json_text(report) + "\n");
   return summary;
 }
 

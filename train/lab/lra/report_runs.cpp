@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -37,6 +38,7 @@ void read_curves(ReportRun& run, const fs::path& metrics) {
     } else if (kind == "eval") {
       run.dev_step_at.push_back(static_cast<double>(step));
       run.dev_seconds_at.push_back(metric.value("train_seconds", seconds));
+      run.dev_loss.push_back(metric.value("loss", std::numeric_limits<double>::quiet_NaN()));
       run.dev_accuracy.push_back(100 * metric.at("accuracy").get<double>());
     }
   }
@@ -72,28 +74,16 @@ void name_settings(std::vector<ReportRun>& runs) {
 
 /// The studies of a folder: every JSON file there that an Experiment wrote.
 std::vector<ReportStudy> read_studies(const fs::path& folder) {
-  std::vector<fs::path> files, pictures;
+  std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
-    if (entry.path().extension() == ".svg") pictures.push_back(entry.path());
   }
   std::sort(files.begin(), files.end());
-  std::sort(pictures.begin(), pictures.end());
   std::vector<ReportStudy> studies;
   for (const fs::path& file : files) {
     const Json j = read_json(file);
     if (!j.contains("experiment") || !j.contains("tables")) continue;
-    ReportStudy study;
-    study.name = j.at("experiment").get<std::string>();
-    study.facts =
-        fmt::format("{}; revision {}; {}; {}", j.at("date").get<std::string>(),
-                    j.at("revision").get<std::string>(),
-                    j.at("machine").at("cpu").get<std::string>(), data::json_text(j.at("facts")));
-    for (const auto& [name, table] : j.at("tables").items()) {
-      study.tables.push_back(table_from_json(table, file.string()));
-    }
-    if (studies.empty()) study.pictures = pictures;
-    studies.push_back(std::move(study));
+    studies.push_back({j.at("experiment").get<std::string>(), file});
   }
   return studies;
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "data/files/json.hpp"
-#include "train/formats/table.hpp"
 
 namespace skytape::train {
 
@@ -22,17 +21,16 @@ struct ReportRun {
   data::Json last;                   // its last training metric; null: none yet
   // Curves; seconds are those of training, without evaluations and pauses.
   std::vector<double> step_at, seconds_at, loss;
-  std::vector<double> dev_step_at, dev_seconds_at, dev_accuracy;  // per cent
+  std::vector<double> dev_step_at, dev_seconds_at, dev_loss, dev_accuracy;  // per cent
 
   /// Returns the seconds of training, as far as its metrics go; 0: there are none yet.
   [[nodiscard]] double seconds() const;
 };
 
-/// A study's tables and their pictures.
+/// A JSON file that an Experiment wrote.
 struct ReportStudy {
-  std::string name, facts;
-  std::vector<Table> tables;
-  std::vector<std::filesystem::path> pictures;
+  std::string name;
+  std::filesystem::path file;
 };
 
 struct ReportRuns {

@@ -25,7 +25,6 @@
 #include <vector>
 
 #include "data/files/json_fwd.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/lab/studies/attention_inputs.hpp"
 #include "train/lab/studies/experiment.hpp"
@@ -70,10 +69,5 @@ struct ApproxCell {
 /// columns numbers of features.
 [[nodiscard]] std::vector<Table> tables(const std::vector<ApproxCell>& cells);
 [[nodiscard]] data::Json to_json(const std::vector<ApproxCell>& cells);
-
-/// Look-alikes of Figure 1 of Skyformer (absolute) and of Skeinformer (relative), each also as a
-/// close-up around V-Mean, and the same for kernelized attention.
-[[nodiscard]] std::vector<Figure> figures(const std::vector<ApproxCell>& cells,
-                                          const std::string& source);
 
 }  // namespace skytape::train

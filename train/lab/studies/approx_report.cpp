@@ -1,4 +1,4 @@
-// The approximation study's tables, JSON and figures.
+// The approximation study's tables and JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -134,76 +134,6 @@ Json to_json(const std::vector<ApproxCell>& cells) {
                        {"exact_norm_mean", number(c.exact_norm.mean)}});
   }
   return results;
-}
-
-namespace {
-
-/// One line for each method; a method without features is the same at all of them.
-LinePanel panel(const std::vector<ApproxCell>& cells, Measure measure, const std::string& title) {
-  const bool relative = measure == Measure::relative;
-  LinePanel panel{title,
-                  {"features d (count)", Scale::log2},
-                  {relative ? "error (% of exact output)" : "error (spectral norm)", Scale::log10},
-                  {}};
-  for (const std::string& method : distinct(cells, &ApproxCell::method)) {
-    Series series{method, {}, {}, {}};
-    for (const std::int64_t d : features_of(cells)) {
-      const Estimate e = value_of(*find(cells, method, d), measure);
-      series.x.push_back(static_cast<double>(d));
-      series.y.push_back(e.mean);
-      series.errors.push_back(e.error);
-    }
-    panel.series.push_back(series);
-  }
-  return panel;
-}
-
-/// A panel for each length at which the target has cells with features.
-Figure figure(const std::string& name, const std::string& title,
-              const std::vector<ApproxCell>& cells, const std::string& target, Measure measure) {
-  Figure figure{name, title, {}, 3};
-  for (const std::int64_t n : distinct(cells, &ApproxCell::n)) {
-    const std::vector<ApproxCell> some = select(cells, n, target);
-    if (features_of(some).empty()) continue;
-    figure.panels.emplace_back(panel(some, measure, fmt::format("n = {}", n)));
-  }
-  return figure;
-}
-
-/// The same on a linear axis that ends a little above V-Mean's error: many methods lie close to it.
-/// Nothing if some panel lacks V-Mean.
-std::optional<Figure> close_up(Figure figure) {
-  figure.name += "-close-up";
-  figure.title += " (close-up)";
-  for (auto& any : figure.panels) {
-    auto& panel = std::get<LinePanel>(any);
-    const auto mean = std::find_if(panel.series.begin(), panel.series.end(),
-                                   [](const Series& s) { return s.name == "vmean"; });
-    if (mean == panel.series.end() || !std::isfinite(mean->y.front())) return std::nullopt;
-    panel.y.scale = Scale::linear;
-    panel.y.low = 0;
-    panel.y.high = 1.2 * mean->y.front();
-  }
-  return figure;
-}
-
-}  // namespace
-
-std::vector<Figure> figures(const std::vector<ApproxCell>& cells, const std::string& source) {
-  std::vector<Figure> all;
-  for (const std::string target : {"softmax", "kernelized"}) {
-    for (const Measure measure : {Measure::absolute, Measure::relative}) {
-      const bool relative = measure == Measure::relative;
-      Figure f = figure(fmt::format("{}-{}", target, relative ? "relative" : "absolute"),
-                        fmt::format("{} error against {} attention: {}",
-                                    relative ? "Relative" : "Absolute", target, source),
-                        cells, target, measure);
-      if (f.panels.empty()) continue;
-      all.push_back(f);
-      if (auto closer = close_up(std::move(f))) all.push_back(std::move(*closer));
-    }
-  }
-  return all;
 }
 
 }  // namespace skytape::train

@@ -45,14 +45,14 @@ void Experiment::add(Table table) {
   tables_.push_back(std::move(table));
 }
 
-void Experiment::save() const {
+void Experiment::save(bool has_pictures) const {
   if (folder_.empty()) return;
   const data::Json machine = machine_facts();
   const std::string date = utc_now("%Y-%m-%d");
   data::Json j = {{"experiment", name_},    {"date", date},    {"machine", machine},
                   {"revision", revision()}, {"facts", facts_}, {"tables", nullptr}};
   j["tables"] = data::Json::object();
-  std::string text = fmt::format("# skytape {}\n\n{}, {}, {}; revision {}; {}.\n", name_,
+  std::string text = fmt::format("skytape {}\n\n{}, {}, {}; revision {}; {}.\n", name_,
                                  machine.at("cpu").get<std::string>(),
                                  counted(machine.at("cores").get<int>(), "core"),
                                  counted(thread_count(), "thread"), revision(), date);
@@ -63,12 +63,14 @@ void Experiment::save() const {
   if (!facts_.empty()) text += "\n";
   for (const Table& table : tables_) {
     j["tables"][table.name] = to_json(table);
-    text += fmt::format("\n## {}\n\n{}", table.name, to_markdown(table));
+    text += "\n" + to_text(table);
   }
   if (!details_.empty()) j["details"] = details_;
   data::write_file(folder_ / (name_ + ".json"), data::json_text(j, {.indent = 1}) + "\n");
-  data::write_file(folder_ / (name_ + ".md"), text);
-  (void)draw(folder_, figures_);
+  data::write_file(folder_ / (name_ + ".txt"), text);
+  if (!has_pictures) return;
+  fmt::print(stderr, "wrote {}.json; its pictures: train/report/draw.py {}\n",
+             (folder_ / name_).string(), folder_.string());
 }
 
 }  // namespace skytape::train

@@ -2,8 +2,9 @@
 // numbers depend on.
 //
 //   NAME.json   machine, revision, date, facts, all tables, details
-//   NAME.md     the same for readers
-//   figures     as plot.hpp writes them
+//   NAME.txt    facts and tables for readers
+//
+// train/report/draw.py draws the pictures of a NAME.json.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +13,6 @@
 #include <vector>
 
 #include "data/files/json.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 
 namespace skytape::train {
@@ -38,17 +38,17 @@ class Experiment {
   void add(Table table);
   /// Adds a detail that programs may want and readers do not: for the JSON file alone.
   void detail(const std::string& key, data::Json value) { details_[key] = std::move(value); }
-  void add(Figure figure) { figures_.push_back(std::move(figure)); }
 
-  /// Adds all that a study of one source says: its results as JSON, its tables and its pictures.
+  /// Adds all that a study of one source says: its results as JSON, and its tables.
   template <class Results> void add_results(const Results& results, const std::string& source) {
+    detail("source", source);
     detail("results", to_json(results));
     for (Table& table : tables(results)) add(std::move(table));
-    for (Figure& figure : figures(results, source)) add(std::move(figure));
   }
 
-  /// Writes the files. Error when one cannot be written.
-  void save() const;
+  /// Writes the files, and says on stderr what draws their pictures. Error when one cannot be
+  /// written.
+  void save(bool has_pictures = true) const;
 
  private:
   std::string name_;
@@ -56,7 +56,6 @@ class Experiment {
   std::vector<std::filesystem::path> made_;  // folders that were not there, the deepest first
   data::Json facts_ = data::Json::object(), details_ = data::Json::object();
   std::vector<Table> tables_;
-  std::vector<Figure> figures_;
 };
 
 }  // namespace skytape::train

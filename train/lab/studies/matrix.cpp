@@ -204,51 +204,10 @@ data::Json to_json(const MatrixStudy& study) {
   return results;
 }
 
-std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text) {
-  // The first row of a heat map is drawn at the bottom, the first token of a text at the top.
-  std::vector<std::string> queries(text.tokens.rbegin(), text.tokens.rend());
-  const auto map = [&](const std::string& title, const Tensor& matrix) {
-    HeatMap drawn{title, "key", "query", "weight (1)", text.tokens, queries, rows_of(matrix)};
-    std::reverse(drawn.values.begin(), drawn.values.end());
-    return drawn;
-  };
-  // One scale for the exact matrix and the method's.
-  const auto scaled = [&](const std::string& title, const Tensor& matrix, const Tensor& other) {
-    HeatMap drawn = map(title, matrix);
-    const auto [low, high] = ends(matrix);
-    const auto [other_low, other_high] = ends(other);
-    drawn.low = std::min(low, other_low);
-    drawn.high = std::max(high, other_high);
-    return drawn;
-  };
-  std::vector<Figure> all;
-  if (study.matrices.size() > 1) {
-    Figure overview{
-        "matrices",
-        fmt::format("{}, layer {}: what each method weighs tokens by", text.model, text.layer),
-        {},
-        4};
-    // Weights beyond the exact matrix's range have the colours of the ends.
-    for (const MethodMatrix& m : study.matrices) {
-      HeatMap drawn = map(m.name, m.matrix);
-      drawn.low = 0;
-      drawn.high = ends(m.exact).second;
-      overview.panels.emplace_back(std::move(drawn));
-    }
-    all.push_back(std::move(overview));
-  }
-  for (const MethodMatrix& m : study.matrices) {
-    std::string file = "matrix-" + m.name;
-    std::erase_if(file, [](char c) { return c == '(' || c == ')'; });
-    std::replace(file.begin(), file.end(), ' ', '-');
-    all.push_back(
-        {file,
-         fmt::format("{}, layer {}: {} and {}", text.model, text.layer, m.name, m.target),
-         {scaled("exact: " + m.target, m.exact, m.matrix), scaled(m.name, m.matrix, m.exact),
-          map("difference", tensor::subtract(m.matrix, m.exact))},
-         3});
-  }
-  return all;
+data::Json exact_matrices(const MatrixStudy& study) {
+  data::Json exact = data::Json::object();
+  for (const MethodMatrix& m : study.matrices) exact[m.target] = rows_of(m.exact);
+  return exact;
 }
 
 }  // namespace skytape::train

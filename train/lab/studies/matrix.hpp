@@ -11,7 +11,6 @@
 
 #include "attention/method.hpp"
 #include "data/files/json_fwd.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 
 namespace skytape::train {
@@ -59,9 +58,9 @@ struct MatrixStudy {
 [[nodiscard]] MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options);
 
 [[nodiscard]] Table table(const MatrixStudy& study, const MatrixText& text);
+/// The methods' matrices, a row for each query.
 [[nodiscard]] data::Json to_json(const MatrixStudy& study);
-/// All methods next to each other, then a figure for each: the exact matrix, the method's, and the
-/// difference.
-[[nodiscard]] std::vector<Figure> figures(const MatrixStudy& study, const MatrixText& text);
+/// The exact matrices that they stand for, by name.
+[[nodiscard]] data::Json exact_matrices(const MatrixStudy& study);
 
 }  // namespace skytape::train

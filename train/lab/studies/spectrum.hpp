@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "data/files/json_fwd.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/lab/studies/attention_inputs.hpp"
 
@@ -66,9 +65,7 @@ void add(std::vector<double>& sum, const std::vector<double>& values, double sha
 
 /// The matrices' spectra, and what theory says of the kernel matrix: a row for each layer and head.
 [[nodiscard]] std::vector<Table> tables(const std::vector<HeadSpectrum>& heads);
-/// Curves over N are given at powers of two.
+/// Curves over N are given at eight points of each octave, the first and the last among them.
 [[nodiscard]] data::Json to_json(const std::vector<HeadSpectrum>& heads);
-[[nodiscard]] std::vector<Figure> figures(const std::vector<HeadSpectrum>& heads,
-                                          const std::string& source);
 
 }  // namespace skytape::train

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -17,6 +18,8 @@
 
 namespace skytape::train {
 namespace {
+
+using data::Json;
 
 /// |x|_F^2, in f64 from sums over rows.
 double squared_norm(const Tensor& x) {
@@ -242,16 +245,13 @@ Table gradient_table(const std::vector<GradientTrace>& traces) {
   return table;
 }
 
-Figure gradient_figure(const std::vector<GradientTrace>& traces, const std::string& title) {
-  LinePanel norms{"gradient norm before clipping", {"step"}, {"norm", Scale::log10}, {}};
-  LinePanel losses{"training loss", {"step"}, {"cross entropy"}, {}};
+Json to_json(const std::vector<GradientTrace>& traces) {
+  Json all = Json::array();
   for (const GradientTrace& t : traces) {
-    std::vector<double> steps(t.norm.size());
-    std::iota(steps.begin(), steps.end(), 1.0);
-    norms.series.push_back({t.method, steps, t.norm, {}});
-    losses.series.push_back({t.method, steps, t.loss, {}});
+    all.push_back(
+        {{"attention", t.method}, {"norm", t.norm}, {"loss", t.loss}, {"failed_at", t.failed_at}});
   }
-  return {"stability_gradients", title, {norms, losses}, 2};
+  return all;
 }
 
 }  // namespace skytape::train

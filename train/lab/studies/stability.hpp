@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "data/cache/dataset.hpp"
+#include "data/files/json_fwd.hpp"
 #include "train/config/run_config.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 
 namespace skytape::train {
@@ -59,7 +59,7 @@ struct GradientTrace {
 [[nodiscard]] GradientTrace trace_gradients(const RunConfig& config, const data::Dataset& train);
 
 [[nodiscard]] Table gradient_table(const std::vector<GradientTrace>& traces);
-[[nodiscard]] Figure gradient_figure(const std::vector<GradientTrace>& traces,
-                                     const std::string& title);
+/// The norm and the loss of every step.
+[[nodiscard]] data::Json to_json(const std::vector<GradientTrace>& traces);
 
 }  // namespace skytape::train

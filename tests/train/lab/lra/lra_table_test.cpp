@@ -10,6 +10,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/table_rows.hpp"
 #include "train/lab/papers/paper_results.hpp"
 #include "train/run/time_to_accuracy.hpp"
 
@@ -19,6 +20,7 @@ using data::Json;
 using data::synthetic::Folder;
 using data::synthetic::read_file;
 using test::contains;
+using test::in_bars;
 
 namespace {
 
@@ -50,6 +52,9 @@ void finish(const Folder& folder, const std::string& name, const Json& config, d
   folder.write(name + "/config.json", data::json_text(config));
   folder.write(name + "/result.json", data::json_text(result));
 }
+
+/// The table as lines in bars.
+std::string shown(const AccuracyTable& table) { return in_bars(to_text(table)); }
 
 /// The line of the text that starts so.
 std::string line_of(const std::string& text, const std::string& start) {
@@ -99,7 +104,7 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
     }
   }
   const AccuracyTable table = make_table(grid, find_runs(folder.path()));
-  const std::string text = to_markdown(table);
+  const std::string text = shown(table);
   CAPTURE(text);
   CHECK(text.find("Long Range Arena paper: larger models") != std::string::npos);
   CHECK(line_of(text, "| attention") == "| attention | source | listops | text | added |");
@@ -136,7 +141,7 @@ TEST_CASE("an average needs all five tasks of the papers") {
     finish(folder, task + "-softmax-s1", config_of(task, "softmax", 1), 0.7);
     if (task != "image") finish(folder, task + "-vmean-s1", config_of(task, "vmean", 1), 0.7);
   }
-  const std::string text = to_markdown(make_table(grid, find_runs(folder.path())));
+  const std::string text = shown(make_table(grid, find_runs(folder.path())));
   CAPTURE(text);
   CHECK(line_of(text, "| softmax | skytape").ends_with("| 70.00 | 70.00 | – |"));
   CHECK(line_of(text, "| vmean | skytape").ends_with("| – | – | – |"));
@@ -157,7 +162,7 @@ TEST_CASE("an average is of the tasks' means, however many seeds each of them ha
       finish(folder, task + std::to_string(seed), config_of(task, "softmax", seed), accuracies[i]);
     }
   }
-  const std::string text = to_markdown(make_table({}, find_runs(folder.path())));
+  const std::string text = shown(make_table({}, find_runs(folder.path())));
   CAPTURE(text);
   CHECK(line_of(text, "| softmax | skytape").ends_with("| 58.30 | – |"));
 }
@@ -167,7 +172,7 @@ TEST_CASE("substitute data get a column of their own, without the papers' number
   finish(folder, "retrieval-softmax-s1", config_of("retrieval", "softmax", 1), 0.75,
          "retrieval-substitute");
   const std::string text =
-      to_markdown(make_table({config_of("retrieval", "softmax", 1)}, find_runs(folder.path())));
+      shown(make_table({config_of("retrieval", "softmax", 1)}, find_runs(folder.path())));
   CAPTURE(text);
   CHECK(line_of(text, "| attention") ==
         "| attention | source | retrieval | retrieval-substitute | added |");
@@ -195,7 +200,7 @@ TEST_CASE("unfinished, broken, doubled and foreign run folders are named and lef
   folder.write("i-odd/config.json", "[1, 2]");
   folder.write("notes/readme.txt", "no run");
   const AccuracyTable table = make_table({}, find_runs(folder.path()));
-  const std::string text = to_markdown(table);
+  const std::string text = shown(table);
   CAPTURE(text);
   CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 50.00 | – |");
   CHECK(table.skipped.size() == 8);
@@ -213,14 +218,14 @@ TEST_CASE("what the user set makes a separate row, unless the grid asked for jus
   const Folder folder;
   finish(folder, "listops-softmax-s1", config_of("listops", "softmax", 1, "500"), 0.5);
   const auto found = [&] { return find_runs(folder.path()); };
-  const std::string other = to_markdown(make_table({config_of("listops", "softmax", 1)}, found()));
+  const std::string other = shown(make_table({config_of("listops", "softmax", 1)}, found()));
   CAPTURE(other);
   CHECK(line_of(other, "| softmax | skytape |") == "| softmax | skytape | – | – |");
   CHECK(line_of(other, "| softmax | skytape,") == "| softmax | skytape, steps=500 | 50.00 | – |");
 
   Json same = config_of("listops", "softmax", 1, "500");
   same["settings"]["steps"]["origin"] = "recipe skytape";
-  const std::string asked = to_markdown(make_table({same}, found()));
+  const std::string asked = shown(make_table({same}, found()));
   CAPTURE(asked);
   CHECK(line_of(asked, "| softmax | skytape |") == "| softmax | skytape | 50.00 | – |");
   CHECK(asked.find("steps=500") == std::string::npos);
@@ -236,7 +241,7 @@ TEST_CASE("runs by different numbers under one recipe's name are no seeds of one
   again["settings"]["lr"]["value"] = "0.0001";  // as the first
   again["recipe"] = "mine.recipe (file)";       // a label
   finish(folder, "c", again, 0.6);
-  const std::string text = to_markdown(make_table({}, find_runs(folder.path())));
+  const std::string text = shown(make_table({}, find_runs(folder.path())));
   CAPTURE(text);
   CHECK(line_of(text, "| softmax | skytape, lr=1e-4") ==
         "| softmax | skytape, lr=1e-4 | 55.00 ± 7.07 (50.00–60.00, 2 seeds) | – |");
@@ -250,7 +255,7 @@ TEST_CASE("a run that is wanted on other data than it was trained on is not in i
   Json now = config_of("listops", "softmax", 7);
   now["data"]["train"]["fingerprint"] = "4567";
   const AccuracyTable table = make_table({now}, find_runs(folder.path()));
-  CHECK(line_of(to_markdown(table), "| softmax | skytape") == "| softmax | skytape | – | – |");
+  CHECK(line_of(shown(table), "| softmax | skytape") == "| softmax | skytape | – | – |");
   CHECK(table.skipped == std::vector<std::string>{"a: other data than there are now"});
 }
 
@@ -262,12 +267,12 @@ TEST_CASE("custom data have the trivial baseline that their runs found") {
   result["trivial_floor"] = 0.6875;
   folder.write("a/result.json", data::json_text(result));
   const AccuracyTable table = make_table({}, find_runs(folder.path()));
-  const std::string text = to_markdown(table);
+  const std::string text = shown(table);
   CAPTURE(text);
   CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 68.8 | – |");
   CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 62.50 ↓ | – |");
   CHECK(line_of(to_csv(table), "softmax,skytape,tsv").ends_with(",62.5000,62.5000,68.8,1,"));
-  CHECK(line_of(to_markdown(arena_table(table)), "| tsv").find("| skytape | 68.8 | – | 62.50 ↓") !=
+  CHECK(line_of(in_bars(arena_table(table)), "| tsv").find("| skytape | 68.8 | – | 62.50 ↓") !=
         std::string::npos);
 }
 
@@ -276,12 +281,11 @@ TEST_CASE("the table says which figures are of a part of the examples") {
   Json config = config_of("listops", "softmax", 1);
   config["data"]["test"] = {{"examples", 2000}};
   finish(folder, "whole", config, 0.4);
-  CHECK(to_markdown(make_table({}, find_runs(folder.path()))).find("of the first") ==
-        std::string::npos);
+  CHECK(shown(make_table({}, find_runs(folder.path()))).find("of the first") == std::string::npos);
   Json result = data::parse_json(read_file(folder.path() / "whole/result.json"));
   result["test_examples"] = 64;
   folder.write("whole/result.json", data::json_text(result));
-  CHECK(to_markdown(make_table({}, find_runs(folder.path())))
+  CHECK(shown(make_table({}, find_runs(folder.path())))
             .find("listops: with `final_examples`, test accuracies of the first 64 of 2,000") !=
         std::string::npos);
 }
@@ -325,7 +329,7 @@ TEST_CASE("means over seeds are those of the finished ones, whatever was asked f
     folder.write(name + "/result.json", data::json_text(result));
   }
   const AccuracyTable table = make_table(grid, find_runs(folder.path()));
-  const std::string text = to_markdown(table), arena = to_markdown(arena_table(table));
+  const std::string text = shown(table), arena = in_bars(arena_table(table));
   CAPTURE(text);
   CAPTURE(arena);
   // The mean is 45; squares of -4, -1 and 5 add up to 42, and the root of 42 / 2 is 4.58.
@@ -346,7 +350,7 @@ TEST_CASE("the arena's table has a row for each task, with what was added and th
   finish(folder, "a", config, 0.86);
   config["seed"] = 2;
   finish(folder, "b", config, 0.88);
-  const std::string text = to_markdown(
+  const std::string text = in_bars(
       arena_table(make_table({config_of("listops", "softmax", 1)}, find_runs(folder.path()))));
   CAPTURE(text);
   CHECK(line_of(text, "| text") ==

@@ -11,6 +11,7 @@
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/table_rows.hpp"
 #include "tests/train/cli/program.hpp"
 
 using namespace skytape;
@@ -74,9 +75,9 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
       CHECK(contains(read_file(w.runs / run / "log.txt"), "test accuracy"));
     }
   }
-  CHECK(contains(first.out, "| softmax | Skyformer paper | 38.37 | 61.95 ↓ |"));
-  CHECK(contains(first.out, ", 2 seeds) | – |"));
-  CHECK(read_file(w.runs / "lra.md") == first.out);
+  CHECK(contains(test::in_bars(first.out), "| softmax | Skyformer paper | 38.37 | 61.95 ↓ |"));
+  CHECK(contains(test::in_bars(first.out), ", 2 seeds) | – |"));
+  CHECK(read_file(w.runs / "lra.txt") == first.out);
   CHECK(contains(read_file(w.runs / "lra.csv"), ",text,43,,,66.2,,n-grams of up to 5 tokens\n"));
 
   const auto written = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
@@ -118,7 +119,7 @@ TEST_CASE("cells side by side give the table of cells one by one, in the same or
     return out.substr(0, times);
   };
   const std::string one = table("1");
-  CHECK(contains(one, "| skyformer |"));
+  CHECK(contains(test::in_bars(one), "| skyformer |"));
   CHECK(table("4") == one);
 }
 
@@ -186,7 +187,7 @@ TEST_CASE("a grid's cells share its threads, and its table is of the results in 
       fmt::format("| {:.2f} ± {:.2f}{} ({:.2f}–{:.2f}, 3 of 4 seeds) |", mean,
                   std::sqrt(squares / 2), mean <= 36.2 ? " ↓" : "", tests[0], tests[2]);
   CAPTURE(cell);
-  CHECK(contains(shown.out, cell));
+  CHECK(contains(test::in_bars(shown.out), cell));
   CHECK(contains(shown.out, "- listops-linformer-skytape-s8: not finished"));
   CHECK(contains(read_file(w.runs / "lra.csv"), ",listops,8,,,36.2,,"));
 }
@@ -206,7 +207,8 @@ TEST_CASE("axes make cells of their own, and a cell that fails does not stop the
   CHECK(contains(f.err, "config.json: not a JSON object"));
   CHECK(contains(f.err, "1 of 2 cells failed: listops-vmean-skytape-lr1e-3-s42"));
   CHECK(w.exists("listops-vmean-skytape-lr1e-4-s42/result.json"));
-  CHECK(contains(f.out, "| vmean | skytape, batch=4, lr=1e-3, max_length=64, steps=3 | – |"));
+  CHECK(contains(test::in_bars(f.out),
+                 "| vmean | skytape, batch=4, lr=1e-3, max_length=64, steps=3 | – |"));
   CHECK(contains(f.out, "- listops-vmean-skytape-lr1e-3-s42: broken: "));
 }
 
@@ -272,7 +274,7 @@ TEST_CASE("SIGTERM stops a grid with 143: running cells keep their state, no oth
   CHECK(contains(f.err, "the same command continues it"));
   CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
   CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
-  CHECK(contains(f.out, "| skyformer | skytape"));
+  CHECK(contains(test::in_bars(f.out), "| skyformer | skytape"));
 }
 
 TEST_CASE("seeds run one after another like single runs, are summed up, and not run again") {
@@ -293,11 +295,12 @@ TEST_CASE("seeds run one after another like single runs, are summed up, and not 
     CHECK(result["seed"] == seed);
     sum += 100 * result["test_accuracy"].get<double>();
   }
-  const std::string table = read_file(w.runs / "listops-skyformer-skytape-s7-8.md");
+  const std::string text = read_file(w.runs / "listops-skyformer-skytape-s7-8.txt");
+  const std::string table = test::in_bars(text);
   CAPTURE(table);
   char mean[64];
   std::snprintf(mean, sizeof mean, " | %.2f | ", sum / 2);
-  CHECK(both.out.ends_with(table));
+  CHECK(both.out.ends_with(text));
   CHECK(contains(table.substr(table.find("| mean")), mean));
   CHECK(contains(table, "| highest |"));
 
@@ -331,7 +334,7 @@ TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed
   CHECK(f.code == 130);
   CHECK(w.exists("listops-skyformer-skytape-s42/last.safetensors"));
   CHECK_FALSE(w.exists("listops-skyformer-skytape-s43"));
-  CHECK(contains(f.out, "| 42 | – | – | – | – |"));
+  CHECK(contains(test::in_bars(f.out), "| 42 | - | - | - | - |"));
 }
 
 TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it is resumed") {
@@ -387,8 +390,9 @@ TEST_CASE("a cell whose folder holds a run by other settings runs in a separate 
     return count;
   };
   CAPTURE(dropped.out);
-  CHECK(rows(dropped.out) == 2);
-  CHECK(contains(dropped.out, "lr=0.02"));
+  const std::string table = test::in_bars(dropped.out);
+  CHECK(rows(table) == 2);
+  CHECK(contains(table, "lr=0.02"));
   for (const auto& [folder, row] : {std::pair<std::string, std::string>{first, "lr=0.02"},
                                     {first + "-2", "| skyformer | skytape, batch=4, checkpoint"}}) {
     double sum = 0;
@@ -400,9 +404,9 @@ TEST_CASE("a cell whose folder holds a run by other settings runs in a separate 
     }
     char mean[32];
     std::snprintf(mean, sizeof mean, "%.2f ± ", sum / 2);
-    const std::size_t line = dropped.out.find(row);
+    const std::size_t line = table.find(row);
     REQUIRE(line != std::string::npos);
-    CHECK(contains(dropped.out.substr(line, dropped.out.find('\n', line) - line), mean));
+    CHECK(contains(table.substr(line, table.find('\n', line) - line), mean));
   }
   const Finished again = grid({});
   CHECK(contains(again.err, "2 cells: 2 finished before"));
@@ -437,11 +441,11 @@ TEST_CASE("a recipe file that is edited between two calls of a grid is another s
   CHECK(w.exists(first + "-2/result.json"));
   // A row each, by what they compute; and none is taken for the program's own recipe.
   for (const char* rate : {"1e-6", "3e-2"}) {
-    CHECK(contains(edited.out, std::string("steps=4, width=8, lr=") + rate + " | "));
+    CHECK(contains(test::in_bars(edited.out), std::string("steps=4, width=8, lr=") + rate + " | "));
   }
-  CHECK(contains(edited.out, "| skyformer | skyformer.recipe (file), "));
-  CHECK_FALSE(contains(edited.out, "| skyformer | skyformer, "));
-  CHECK_FALSE(contains(edited.out, "seeds)"));
+  CHECK(contains(test::in_bars(edited.out), "| skyformer | skyformer.recipe (file), "));
+  CHECK_FALSE(contains(test::in_bars(edited.out), "| skyformer | skyformer, "));
+  CHECK_FALSE(contains(test::in_bars(edited.out), "seeds)"));
   CHECK(contains(grid("3e-2").err, "1 cells: 1 finished before"));
 }
 
@@ -467,7 +471,7 @@ TEST_CASE("a grid takes its recipe from a pipe, which is read once") {
       "warmup=2 batch=4 eval_every=7) --set max_length=64 width=8 ff_width=8 --device cpu --data " +
       w.data.string() + " --out " + w.runs.string() + " 2>/dev/null'";
   CHECK(std::system(command.c_str()) == 0);
-  const std::string table = read_file(w.runs / "lra.md");
+  const std::string table = test::in_bars(read_file(w.runs / "lra.txt"));
   CHECK_MESSAGE(contains(table, "| vmean | pipe (file), "), table);
   CHECK(contains(table, ", 2 seeds)"));
 }

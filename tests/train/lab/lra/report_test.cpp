@@ -2,18 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
-#include <csignal>
-#include <thread>
-
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
-#include "tests/support/no_programs.hpp"
 #include "tests/train/cli/program.hpp"
-#include "train/formats/html.hpp"
-#include "train/formats/looks.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/run/time_to_accuracy.hpp"
 
@@ -61,11 +53,26 @@ void write_run(const Folder& folder, const std::string& name, const std::string&
   folder.write(name + "/result.json", data::json_text(result));
 }
 
+/// Returns the report.json of a folder of runs.
+Json report_of(const Folder& folder) {
+  return data::parse_json(read_file(write_report({folder.path(), folder.path() / "out"}).file));
+}
+
+/// Returns the cells of the row whose first cell is `name`, in the table with that heading.
+Json row_of(const Json& sections, const std::string& heading, const std::string& name) {
+  for (const Json& table : sections) {
+    if (table["heading"] != heading) continue;
+    for (const Json& row : table["rows"]) {
+      if (row[0] == name) return row;
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 TEST_CASE("a report shows finished and unfinished runs and studies, and names what is broken") {
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   write_run(folder, "done", "softmax", true);
   write_run(folder, "going", "skyformer", false);
   folder.write("broken/config.json", "{}");
@@ -76,42 +83,79 @@ TEST_CASE("a report shows finished and unfinished runs and studies, and names wh
                       {"revision", "abc"},       {"machine", {{"cpu", "one"}}},
                       {"facts", {{"seed", 42}}}, {"tables", {{"errors", to_json(errors)}}}};
   folder.write("study/approx.json", data::json_text(study));
-  folder.write("study/error.svg", "<svg>'#'</svg>");
 
   const auto out = folder.path() / "report";
-  const ReportSummary summary = write_report({folder.path(), out, 0});
+  const ReportSummary summary = write_report({folder.path(), out});
+  CHECK(summary.file == out / "report.json");
   CHECK(summary.finished == 1);
   CHECK(summary.unfinished == 1);
   CHECK(summary.studies == 1);
-  CHECK_FALSE(summary.pictures);
   REQUIRE(summary.skipped.size() == 1);
   CHECK(summary.skipped[0].starts_with("broken: broken: "));
 
-  const std::string page = read_file(out / "report.html");
-  CHECK(contains(page, "<td>softmax</td><td>skytape, steps=20</td><td>37.50</td>"));  // accuracy
-  CHECK(contains(page, "<td>at 20 of 20</td><td class=\"number\">-</td>"));  // no dev accuracy
-  CHECK(contains(page, "<td>90 s, step 250, 8.2 M tokens</td>"));            // time to accuracy
-  CHECK(contains(page, "a &lt;small&gt; one"));
-  CHECK(contains(page, "Errors &amp; bounds"));
-  CHECK(contains(page, "<td class=\"number\">8</td><td class=\"number\">-</td>"));
-  CHECK(contains(page, "data:image/svg+xml;charset=utf-8,%3Csvg%3E%27%23%27%3C/svg%3E"));
-  CHECK(contains(page, "<li>broken: "));
-  CHECK(contains(page, "apt-get install gnuplot-nox"));
-  CHECK_FALSE(contains(page, "http-equiv"));
-  CHECK_FALSE(contains(page, "<script"));
-  const std::string curves = read_file(out / "curves-listops.dat");
-  CHECK(contains(curves, "Loss against steps: softmax\n# x y low high\n10 2.5 2.5 2.5\n20 2.25"));
-  CHECK(contains(curves, "Loss against time: skyformer\n# x y low high\n1 2.5 2.5 2.5\n3 2.25"));
-  CHECK(contains(curves, "Dev accuracy against time: softmax\n# x y low high\n1 25 25 25\n"));
+  const Json report = data::parse_json(read_file(out / "report.json"));
+  CHECK(contains(report["facts"].get<std::string>(), "runs: 1 finished, 1 not; studies: 1."));
+  const Json accuracy =
+      row_of(report["accuracies"], "Accuracy and the papers' accuracy", "softmax");
+  CHECK(accuracy[1] == "skytape, steps=20");
+  CHECK(accuracy[2] == "37.50");
+  const Json going = row_of(report["runs"], "Runs", "going");
+  CHECK(going[6] == "at 20 of 20");
+  CHECK(going[7].is_null());  // no dev accuracy
+  CHECK(going[14] == "a <small> one");
+  CHECK(row_of(report["accuracies"], "Time to accuracy", "listops")[5] ==
+        "90 s, step 250, 8.2 M tokens");
+  CHECK(report["studies"][0]["name"] == "approx");
+  CHECK(report["studies"][0]["file"] == (folder.path() / "study/approx.json").string());
+  CHECK(report["skipped"] == Json(summary.skipped));
+  REQUIRE(report["curves"].size() == 1);
+  const Json& curves = report["curves"][0];
+  CHECK(curves["task"] == "listops");
+  CHECK(curves["papers_best"] == 39.25);
+  REQUIRE(curves["lines"].size() == 2);
+  const Json& run = curves["lines"][1]["runs"][0];
+  CHECK(curves["lines"][0]["name"] == "softmax");
+  CHECK(curves["lines"][1]["name"] == "skyformer");
+  CHECK(run["step"] == Json::array({10, 20}));
+  CHECK(run["seconds"] == Json::array({1, 3}));
+  CHECK(run["loss"] == Json::array({2.5, 2.25}));
+  CHECK(run["dev_seconds"] == Json::array({1}));
+  CHECK(run["dev_accuracy"] == Json::array({25}));
+  CHECK(run["dev_loss"] == Json::array({2}));
+  CHECK(report["rates"].empty());
+}
 
-  (void)write_report({folder.path(), out, 5});
-  CHECK(contains(read_file(out / "report.html"), "http-equiv=\"refresh\" content=\"5\""));
+TEST_CASE("runs that differ in learning rate and batch alone are cells of one map") {
+  const Folder folder;
+  const auto run = [&](const std::string& name, const char* lr, const char* batch,
+                       const char* width) {
+    write_run(folder, name, "softmax", true);
+    for (const std::string& file : {name + "/config.json", name + "/result.json"}) {
+      Json json = data::parse_json(read_file(folder.path() / file));
+      json["settings"]["lr"] = {{"value", lr}, {"origin", "--lr"}};
+      json["settings"]["batch"] = {{"value", batch}, {"origin", "--batch"}};
+      json["settings"]["width"] = {{"value", width}, {"origin", "--set"}};
+      folder.write(file, data::json_text(json));
+    }
+  };
+  run("a", "1e-3", "64", "32");
+  run("b", "1e-4", "128", "32");
+  run("wide", "1e-4", "128", "48");
+  const Json rates = report_of(folder)["rates"];
+  REQUIRE(rates.size() == 1);
+  CHECK(rates[0]["task"] == "listops");
+  CHECK(rates[0]["attention"] == "softmax");
+  REQUIRE(rates[0]["runs"].size() == 2);
+  CHECK(rates[0]["runs"][0]["lr"] == 0.001);
+  CHECK(rates[0]["runs"][0]["batch"] == 64);
+  CHECK(rates[0]["runs"][1]["batch"] == 128);
+  CHECK(rates[0]["runs"][1]["dev_accuracy"] == 25);
+  CHECK(rates[0]["runs"][1]["seconds"] == 10);
 }
 
 TEST_CASE(
     "an evaluation stands at its own seconds, also before the first log point and between two") {
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   write_run(folder, "run", "softmax", false);
   const auto eval = [](int step, double seconds) {
     return fmt::format(
@@ -120,28 +164,22 @@ TEST_CASE(
         step, seconds);
   };
   const std::string early = eval(4, 0.5);
-  const auto curves = [&] {
-    (void)write_report({folder.path(), folder.path() / "out", 0});
-    return read_file(folder.path() / "out/curves-listops.dat");
-  };
+  const auto curve = [&] { return report_of(folder)["curves"][0]["lines"][0]["runs"][0]; };
   folder.write("run/metrics.jsonl", early);
-  CHECK(contains(curves(), "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n"));
-  CHECK(contains(read_file(folder.path() / "out/report.html"), "<td>at 4 of 20</td>"));
+  CHECK(curve()["dev_seconds"] == Json::array({0.5}));
+  CHECK(row_of(report_of(folder)["runs"], "Runs", "run")[6] == "at 4 of 20");
 
   folder.write("run/metrics.jsonl",
                early +
                    R"({"kind":"train","step":10,"loss":2.5,"steps_per_second":10.0})"
                    "\n" +
                    eval(14, 1.75));
-  const std::string text = curves();
-  CHECK(contains(text, "Loss against time: softmax\n# x y low high\n1 2.5 2.5 2.5\n"));
-  CHECK(contains(
-      text, "Dev accuracy against time: softmax\n# x y low high\n0.5 25 25 25\n1.75 25 25 25\n"));
+  CHECK(curve()["seconds"] == Json::array({1}));
+  CHECK(curve()["dev_seconds"] == Json::array({0.5, 1.75}));
 }
 
 TEST_CASE("a report shows pre-trainings, alone and inside a run of two phases, by themselves") {
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   write_run(folder, "both", "softmax", true);
   for (const char* run : {"both/pretraining", "alone"}) {
     const std::string name = run;
@@ -157,21 +195,22 @@ TEST_CASE("a report shows pre-trainings, alone and inside a run of two phases, b
     }
   }
   const auto out = folder.path() / "report";
-  const ReportSummary summary = write_report({folder.path(), out, 0});
+  const ReportSummary summary = write_report({folder.path(), out});
   CHECK(summary.finished == 1);
   CHECK(summary.skipped.empty());
-  const std::string page = read_file(out / "report.html");
-  CHECK(contains(page, "<h2>Pre-trainings</h2>"));
-  CHECK(contains(page, "<td>both/pretraining</td>"));
-  CHECK(contains(page, "<td>at 20 of 40</td><td class=\"number\">50.00</td>"));
-  CHECK(contains(page, "2.718"));
-  CHECK(contains(read_file(out / "pretraining-listops.dat"),
-                 "Dev accuracy against steps: linformer"));
+  const Json report = data::parse_json(read_file(out / "report.json"));
+  const Json row = row_of(report["runs"], "Pre-trainings", "both/pretraining");
+  CHECK(row[5] == "at 20 of 40");
+  CHECK(row[6] == 50);
+  CHECK(row[7] == 2.718);
+  REQUIRE(report["curves"].size() == 2);
+  CHECK(report["curves"][1]["pretraining"] == true);
+  CHECK(report["curves"][1]["papers_best"].is_null());
+  CHECK(report["curves"][1]["lines"][0]["name"] == "linformer");
 }
 
 TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   for (const char* run : {"good", "foreign", "old", "torn", "wordy"}) {
     write_run(folder, run, "softmax", true);
   }
@@ -184,7 +223,7 @@ TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
   config["settings"]["steps"]["value"] = "many";
   folder.write("wordy/config.json", data::json_text(config));
 
-  const ReportSummary summary = write_report({folder.path(), folder.path() / "out", 0});
+  const ReportSummary summary = write_report({folder.path(), folder.path() / "out"});
   CHECK(summary.finished == 1);
   CHECK(summary.skipped.size() == 4);
   for (const char* run : {"foreign: ", "old: ", "torn: ", "wordy: "}) {
@@ -198,9 +237,8 @@ TEST_CASE("a foreign, an old and a broken result.json are skipped and named") {
   }
 }
 
-TEST_CASE("runs of several seeds are one line with a band, runs of several settings one each") {
+TEST_CASE("runs of several seeds are one line, runs of several settings one each") {
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   write_run(folder, "a", "softmax", true);
   write_run(folder, "b", "softmax", false);
   std::string metrics = read_file(folder.path() / "b/metrics.jsonl");
@@ -208,51 +246,41 @@ TEST_CASE("runs of several seeds are one line with a band, runs of several setti
   metrics.replace(metrics.find("10.0"), 4, "5.00");                // two seconds until there
   metrics.erase(metrics.find("{\"kind\":\"train\",\"step\":20"));  // not there yet
   folder.write("b/metrics.jsonl", metrics);
-  (void)write_report({folder.path(), folder.path() / "out", 0});
-  const std::string curves = read_file(folder.path() / "out/curves-listops.dat");
-  CHECK(
-      contains(curves, "Loss against steps: softmax\n# x y low high\n10 3 2.5 3.5\n20 2.25 2.25"));
-  CHECK(contains(curves, "Loss against time: softmax\n# x y low high\n1.5 3 2.5 3.5\n3 2.25"));
-  const std::string script = read_file(folder.path() / "out/curves-listops.gp");
-  CHECK(contains(script,
-                 "index 0 using 1:3:4 with filledcurves lc rgb '" + look_of("softmax").colour));
-  CHECK(contains(script, "bands: lowest to highest"));
+  const auto lines = [&] { return report_of(folder)["curves"][0]["lines"]; };
+  REQUIRE(lines().size() == 1);
+  CHECK(lines()[0]["name"] == "softmax");
+  REQUIRE(lines()[0]["runs"].size() == 2);
+  CHECK(lines()[0]["runs"][1]["loss"] == Json::array({3.5}));
+  CHECK(lines()[0]["runs"][1]["seconds"] == Json::array({2}));
   Json config = data::parse_json(read_file(folder.path() / "b/config.json"));
   config["recipe"] = "skyformer";  // a label: what they compute is the same
   folder.write("b/config.json", data::json_text(config));
-  (void)write_report({folder.path(), folder.path() / "out", 0});
-  CHECK(contains(read_file(folder.path() / "out/curves-listops.dat"), "against steps: softmax\n"));
+  CHECK(lines().size() == 1);
   config["settings"]["dropout"] = {{"value", "0.3"}, {"origin", "recipe skyformer"}};
   folder.write("b/config.json", data::json_text(config));
-  (void)write_report({folder.path(), folder.path() / "out", 0});
-  CHECK(contains(read_file(folder.path() / "out/curves-listops.dat"), "Loss against steps: b\n"));
+  REQUIRE(lines().size() == 2);
+  CHECK(lines()[1]["name"] == "b");
 }
 
-TEST_CASE("a report of one run's folder is of that run, and a page has the name that is said") {
+TEST_CASE("a report of one run's folder is of that run") {
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   write_run(folder, "runs/done", "softmax", true);
   write_run(folder, "runs/other", "vmean", true);
-  const auto page = folder.path() / "pages/mine.html";
   for (const char* runs : {"runs/done", "runs/done/", "runs/done/."}) {
-    const ReportSummary summary = write_report({folder.path() / runs, page, 0});
+    const ReportSummary summary = write_report({folder.path() / runs, folder.path() / "out"});
     CHECK(summary.finished == 1);
     CHECK(summary.skipped.empty());
-    CHECK(summary.page == page);
-    REQUIRE(std::filesystem::is_regular_file(page));
-    CHECK(contains(read_file(page), "<td>done</td>"));
-    CHECK_FALSE(contains(read_file(page), "vmean</td>"));
-    CHECK(std::filesystem::exists(folder.path() / "pages/curves-listops.dat"));
-    CHECK_FALSE(std::filesystem::exists(folder.path() / "pages/report.html"));
+    const Json report = data::parse_json(read_file(folder.path() / "out/report.json"));
+    CHECK(row_of(report["runs"], "Runs", "done")[2] == "softmax");
+    CHECK(row_of(report["runs"], "Runs", "other").is_null());
   }
 }
 
 TEST_CASE("a report calls an encoder no run, and not broken") {
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   write_run(folder, "done", "softmax", true);
   folder.write("theirs/config.json", R"({"model_type": "bert", "hidden_size": 12})");
-  const ReportSummary summary = write_report({folder.path(), folder.path() / "out", 0});
+  const ReportSummary summary = write_report({folder.path(), folder.path() / "out"});
   CHECK(summary.finished == 1);
   CHECK(summary.skipped == std::vector<std::string>{"theirs: an encoder, which is no run"});
 }
@@ -260,7 +288,7 @@ TEST_CASE("a report calls an encoder no run, and not broken") {
 TEST_CASE("a report of nothing is refused") {
   const Folder folder;
   const auto refused = [&](const std::filesystem::path& runs) {
-    return error_of<DataError>([&] { (void)write_report({runs, folder.path() / "out", 0}); });
+    return error_of<DataError>([&] { (void)write_report({runs, folder.path() / "out"}); });
   };
   CHECK(contains(refused(folder.path() / "nowhere"), "nowhere: no folder of runs"));
   CHECK(contains(refused(folder.path()), "no run and no study there"));
@@ -269,25 +297,14 @@ TEST_CASE("a report of nothing is refused") {
   CHECK_FALSE(std::filesystem::exists(folder.path() / "out"));
 }
 
-TEST_CASE("a watched report is made again until a signal comes") {
+TEST_CASE("report names the file that it wrote, and what makes its page") {
   if (!test::program_or_skip()) return;
   const Folder folder;
-  const test::NoPrograms no_gnuplot;
   write_run(folder, "runs/going", "skyformer", false);
-  test::Program program(folder.path(),
-                        {"report", "--runs", folder.path() / "runs", "--watch", "1"});
-  const auto page = folder.path() / "runs/report/report.html";
-  const auto wait_for_page = [&] {
-    while (program.running() && !std::filesystem::exists(page)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-  };
-  wait_for_page();
-  std::filesystem::remove(page);
-  wait_for_page();
-  program.kill(SIGINT);
-  const test::Finished finished = program.wait();
+  const test::Finished finished =
+      test::run_program(folder.path(), {"report", "--runs", folder.path() / "runs"});
   CHECK(finished.code == 0);
-  CHECK(contains(finished.out, "report.html: runs: 0 finished, 1 not; studies: 0"));
-  CHECK(contains(read_file(page), "content=\"1\""));
+  CHECK(contains(finished.out, "runs/report/report.json: runs: 0 finished, 1 not; studies: 0"));
+  CHECK(contains(finished.out, "its page: train/report/page.py "));
+  CHECK(std::filesystem::exists(folder.path() / "runs/report/report.json"));
 }

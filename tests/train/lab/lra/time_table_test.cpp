@@ -19,7 +19,7 @@ TEST_CASE(
   pretrained.config["pretraining"] = {{"train_seconds", 720.0}};
   const Table table = time_table({FinishedRun(), noted, pretrained});
   REQUIRE(table.rows.size() == 2);
-  const std::string text = to_markdown(table);
+  const std::string text = to_text(table);
   CHECK(text.find("90 s, step 250, 0.1 M tokens") != std::string::npos);
   CHECK(table.rows[0][3].words == "a convolution of 15");
   CHECK(table.rows[1][3].words == "a convolution of 15, pre-training");

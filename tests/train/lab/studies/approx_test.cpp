@@ -221,14 +221,4 @@ TEST_CASE("what is not finite shows as nan, null and a gap, and rows without fea
   CHECK(json[1]["error_mean"].is_null());
   CHECK(json[2]["features"].is_null());
   CHECK(json[0]["relative_mean"] == 0.25);
-  const std::vector<Figure> drawn = figures(cells, "a test");
-  REQUIRE(drawn.size() == 4);  // absolute and relative, each with a close-up; no kernel method
-  CHECK(drawn[2].name == "softmax-relative");
-  CHECK(std::get<LinePanel>(drawn[3].panels.at(0)).y.high.value_or(0) == doctest::Approx(60));
-  const auto& series = std::get<LinePanel>(drawn[2].panels.at(0)).series;
-  REQUIRE(series.size() == 2);
-  CHECK(series[0].y[0] == doctest::Approx(25));
-  CHECK(std::isnan(series[0].y[1]));
-  CHECK(series[1].x == std::vector<double>{8, 16});
-  CHECK(series[1].y == std::vector<double>{50, 50});
 }

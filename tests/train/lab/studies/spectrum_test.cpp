@@ -104,17 +104,23 @@ TEST_CASE("spectra at impossible lengths or numbers of landmarks are refused") {
   CHECK(error_of<UsageError>(run).find("--n: expected 1..1024") != std::string::npos);
 }
 
-TEST_CASE("the figures show each layer, head and matrix") {
+TEST_CASE("tables and JSON show each layer, head and matrix") {
   const std::vector<HeadSpectrum> heads = run_spectrum(normal_source(), small());
-  const std::vector<Figure> drawn = figures(heads, "a test");
-  REQUIRE(drawn.size() == 3);
-  CHECK(drawn[0].panels.size() == 2);  // layers
-  const auto& first = std::get<LinePanel>(drawn[0].panels[0]);
-  CHECK(first.series.size() == 2);  // heads
-  CHECK(first.series[0].y.front() == 1);
-  const auto& map = std::get<HeatMap>(drawn[1].panels[1]);
-  CHECK(map.values.size() == 2);
-  CHECK(map.values[1][0] == share_at_quarter(heads[2].softmax));
+  const data::Json json = to_json(heads);
+  REQUIRE(json.size() == heads.size());
+  CHECK(json[3]["layer"] == 1);
+  CHECK(json[3]["head"] == 1);
+  CHECK(json[3]["softmax"]["share_at_quarter"] == share_at_quarter(heads[3].softmax));
+  CHECK(json[3]["output_singular_values"] == heads[3].output);
+  // Curves have each of the first indices, then eight an octave, and the last.
+  const data::Json& curve = json[2]["kernelized"]["cumulative"];
+  std::vector<std::size_t> index;
+  for (const data::Json& point : curve) {
+    index.push_back(point[0].get<std::size_t>());
+    CHECK(point[1] == heads[2].kernelized.cumulative.at(index.back() - 1));
+  }
+  CHECK(index == std::vector<std::size_t>{1,  2,  3,  4,  5,  6,  7,  8,  9,  10,
+                                          11, 12, 13, 14, 15, 16, 18, 20, 22, 24});
   const std::vector<Table> shown = tables(heads);
   REQUIRE(shown.size() == 3);
   REQUIRE(shown[0].rows.size() == 2);  // layers
@@ -141,23 +147,4 @@ TEST_CASE("a layer's range is that of its own heads") {
   CHECK(layers.rows[1][2].words == "0.55..0.67");
   CHECK(layers.rows[0][5].words == "0.20..0.40");
   CHECK(layers.rows[1][5].words == "0.80..0.90");
-}
-
-TEST_CASE("many heads are drawn as means of their layers, but each in the heat map") {
-  const std::vector<HeadSpectrum> some = run_spectrum(normal_source(), small());
-  std::vector<HeadSpectrum> heads;
-  for (std::int64_t layer = 0; layer < 2; ++layer) {
-    for (std::int64_t head = 0; head < 13; ++head) {
-      heads.push_back(some[static_cast<std::size_t>(2 * layer + head % 2)]);
-      heads.back().head = head;
-    }
-  }
-  const std::vector<Figure> drawn = figures(heads, "a test");
-  REQUIRE(drawn[0].panels.size() == 1);
-  const auto& cumulative = std::get<LinePanel>(drawn[1].panels[0]);
-  REQUIRE(cumulative.series.size() == 2);  // layers
-  CHECK(cumulative.series[1].name == "layer 1, mean of heads");
-  const double even = some[2].softmax.cumulative[5], odd = some[3].softmax.cumulative[5];
-  CHECK(cumulative.series[1].y[5] == doctest::Approx((7 * even + 6 * odd) / 13).epsilon(1e-12));
-  CHECK(std::get<HeatMap>(drawn[1].panels[1]).columns.size() == 13);
 }

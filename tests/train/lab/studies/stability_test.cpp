@@ -198,6 +198,10 @@ TEST_CASE("stability from outside: tables, files, and the exit code without data
       data::parse_json(data::synthetic::read_file(w.folder.path() / "out" / "stability.json"));
   CHECK(j["tables"]["gradients"]["rows"].size() == 2);
   CHECK(j["facts"]["steps"] == 2);
-  CHECK(std::filesystem::exists(w.folder.path() / "out" / "stability_gradients.dat"));
+  const data::Json& trained = j["details"]["gradients"];
+  REQUIRE(trained.size() == 2);
+  CHECK(trained[0]["failed_at"] == 0);
+  CHECK(trained[1]["loss"].back() == j["tables"]["gradients"]["rows"][1][6]);
+  CHECK(trained[1]["norm"].size() == j["tables"]["gradients"]["rows"][1][1]);
   CHECK(run("text").code == 3);
 }

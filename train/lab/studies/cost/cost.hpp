@@ -10,7 +10,6 @@
 
 #include "attention/method.hpp"
 #include "tensor/core/device.hpp"
-#include "train/formats/plot.hpp"
 #include "train/formats/table.hpp"
 #include "train/lab/bench/bench.hpp"
 
@@ -71,7 +70,6 @@ struct LengthStudy {
 };
 [[nodiscard]] LengthStudy measure_lengths(const CostOptions& options);
 [[nodiscard]] Table length_table(const LengthStudy& study);
-[[nodiscard]] Figure length_figure(const LengthStudy& study);
 
 /// Length from which a method's attention is cheaper than softmax's, by time and by operations.
 [[nodiscard]] Table crossover_table(const CostOptions& options, const LengthStudy& study);

@@ -37,20 +37,6 @@ std::string to_text(const Crossing& crossing, double longest) {
   return fmt::format("not up to {:.0f}", longest);
 }
 
-LinePanel panel(const LengthStudy& study, LengthStudy::Times LengthStudy::Row::*times,
-                const std::string& title) {
-  LinePanel panel{title, {"tokens in a sequence", Scale::log2}, {"step (ms)", Scale::log10}, {}};
-  for (const LengthStudy::Row& row : study.rows) {
-    if ((row.*times).step_ms == 0) continue;  // not timed
-    if (panel.series.empty() || panel.series.back().name != row.method) {
-      panel.series.push_back({row.method, {}, {}, {}});
-    }
-    panel.series.back().x.push_back(static_cast<double>(row.n));
-    panel.series.back().y.push_back((row.*times).step_ms);
-  }
-  return panel;
-}
-
 }  // namespace
 
 LengthStudy measure_lengths(const CostOptions& options) {
@@ -96,14 +82,6 @@ Table length_table(const LengthStudy& study) {
   }
   table.notes = {"attention: one layer's, forward and backward. Fastest of the repetitions."};
   return table;
-}
-
-Figure length_figure(const LengthStudy& study) {
-  return {"cost_length",
-          "Training step against length",
-          {panel(study, &LengthStudy::Row::one_example, "one example"),
-           panel(study, &LengthStudy::Row::fixed_tokens, fmt::format("{} tokens", study.tokens))},
-          2};
 }
 
 Crossing crossing(const std::vector<double>& x, const std::vector<double>& first,
