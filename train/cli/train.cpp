@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/ranks/ranks.hpp"
@@ -44,20 +45,25 @@ int print_config(const RunConfig& config) {
 Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   if (flags.run.threads == 0 && !ranks.alone()) flags.run.threads = ranks.default_threads();
   Request request = flags.request;
-  ranks.together([&] {
-    request.choices = flags.run.choices();
-    request.options = options_of(flags, pretraining ? "pretrain" : "train");
-  });
+  request.choices = flags.run.choices();
+  request.options = options_of(flags, pretraining ? "pretrain" : "train");
   request.pretraining = pretraining;
   request.said = flags.run.said;
   request.out = flags.out;
   request.options.ranks = &ranks;
+  if (!request.budget.empty() && !ranks.alone()) {
+    throw UsageError("train: --budget times one process; under mpirun expected --steps");
+  }
+  complete(request);
   return request;
 }
 
 int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
-  Request request = request_of(flags, pretraining, ranks);
-  const RunConfig config = plan(request);
+  Request request;
+  RunConfig config;
+  together(ranks, [&] { request = request_of(flags, pretraining, ranks); });
+  const std::string folders = ranks.first([&] { return data::json_text(read_folders(request)); });
+  together(ranks, [&] { config = plan(request, data::parse_json(folders)); });
   if (flags.print_config) return ranks.first() ? print_config(config) : 0;
   if (pretraining) return pretrain(config, request.options);
   if (request.seeds > 1) return train_seeds(request.choices, request.seeds, request.options);

@@ -32,6 +32,7 @@ void Progress::clear_bar() {
 }
 
 void Progress::line(std::string_view text) {
+  if (silent_) return;
   clear_bar();
   write_stderr(fmt::format("{}\n", text));
   if (!terminal_) drawn_ = std::chrono::steady_clock::now();
@@ -40,6 +41,7 @@ void Progress::line(std::string_view text) {
 void Progress::log(const LogPoint& point) { line(to_text(point)); }
 
 void Progress::at(std::string_view what, std::int64_t done, std::int64_t total) {
+  if (silent_) return;
   const auto now = std::chrono::steady_clock::now();
   const std::string count = grouped(done) + (total > 0 ? "/" + grouped(total) : "");
   if (!terminal_) {

@@ -27,6 +27,9 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  /// Writes nothing from now on: another process of the job does.
+  void silence() { silent_ = true; }
+
   /// A line of text of its own.
   void line(std::string_view text);
   /// The figures of a log point: a line, and on a terminal the bar below it.
@@ -41,7 +44,7 @@ class Progress {
 
   bool terminal_, colour_;
   std::chrono::milliseconds quiet_ = kQuiet;
-  bool bar_shown_ = false;
+  bool bar_shown_ = false, silent_ = false;
   // The time when the bar, or the last line in a pipe, was written.
   std::chrono::steady_clock::time_point drawn_ = std::chrono::steady_clock::now();
 };

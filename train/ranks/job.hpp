@@ -31,7 +31,7 @@ class Job {
   /// Copies rank 0's bytes to all ranks.
   virtual void broadcast(std::span<std::byte> bytes, double limit_seconds) = 0;
   /// all: what every rank has, one behind the other in the ranks' order, each of mine.size().
-  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+  virtual void all_gather(std::span<const float> mine, std::span<float> all,
                           double limit_seconds) = 0;
   /// Sends the j-th part of `send` to rank j; `receive` gets one part from each. Counts are
   /// numbers.
@@ -40,6 +40,7 @@ class Job {
                           double limit_seconds) = 0;
   /// The sum over the ranks, in the order that is fastest.
   virtual void sum(std::span<float> numbers, double limit_seconds) = 0;
+  virtual void sum(std::span<double> numbers, double limit_seconds) = 0;
 };
 
 /// Joins the job through MPI, once in a process. Error in a build without MPI.

@@ -100,11 +100,10 @@ class MpiJob : public Job {
     }
   }
 
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
-                  double limit) override {
+  void all_gather(std::span<const float> mine, std::span<float> all, double limit) override {
     MPI_Request request = MPI_REQUEST_NULL;
     const int each = count_of(mine.size());
-    check(MPI_Iallgather(mine.data(), each, MPI_BYTE, all.data(), each, MPI_BYTE, MPI_COMM_WORLD,
+    check(MPI_Iallgather(mine.data(), each, MPI_FLOAT, all.data(), each, MPI_FLOAT, MPI_COMM_WORLD,
                          &request),
           "MPI_Iallgather");
     wait(request, "MPI_Iallgather", limit);
@@ -126,14 +125,21 @@ class MpiJob : public Job {
   }
 
   void sum(std::span<float> numbers, double limit) override {
+    sum(numbers.data(), numbers.size(), MPI_FLOAT, limit);
+  }
+  void sum(std::span<double> numbers, double limit) override {
+    sum(numbers.data(), numbers.size(), MPI_DOUBLE, limit);
+  }
+
+ private:
+  void sum(void* numbers, std::size_t count, MPI_Datatype type, double limit) {
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(MPI_IN_PLACE, numbers.data(), count_of(numbers.size()), MPI_FLOAT, MPI_SUM,
-                         MPI_COMM_WORLD, &request),
+    check(MPI_Iallreduce(MPI_IN_PLACE, numbers, count_of(count), type, MPI_SUM, MPI_COMM_WORLD,
+                         &request),
           "MPI_Iallreduce");
     wait(request, "MPI_Iallreduce", limit);
   }
 
- private:
   [[nodiscard]] std::string with_host(int rank) const {
     return fmt::format("rank {} on {}", rank, place_.hosts[static_cast<std::size_t>(rank)]);
   }

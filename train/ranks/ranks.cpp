@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <limits>
 #include <mutex>
 #include <set>
@@ -31,10 +32,6 @@ constexpr unsigned kAbortSeconds = 5;
 
 /// Cores that this process may use.
 int usable_cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
-
-template <class T> std::span<const std::byte> bytes_of(const std::vector<T>& values) {
-  return std::as_bytes(std::span<const T>(values));
-}
 
 void print_error(const std::string& what) {
   write_stderr(fmt::format("skytape: error: {}\n", what));
@@ -90,6 +87,37 @@ void select_gpu(const Job::Place& place) {
   if (!has_one) use_gpu(place.local_rank);
 }
 
+/// "rank 1 on alpha".
+std::string name_of(const Job::Place& place, std::size_t rank) {
+  return fmt::format("rank {} on {}", rank, place.hosts[rank]);
+}
+
+/// Every rank's text.
+std::vector<std::string> gather_texts(const Ranks& ranks, const std::string& mine) {
+  const std::vector<double> lengths = gather(ranks, {static_cast<double>(mine.size())});
+  const auto most = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
+  std::vector<double> padded(mine.begin(), mine.end());
+  padded.resize(most);
+  const std::vector<double> all = gather(ranks, padded);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    const auto begin = all.begin() + static_cast<std::ptrdiff_t>(r * most);
+    std::string& text = texts.emplace_back();
+    std::transform(begin, begin + static_cast<std::ptrdiff_t>(lengths[r]), std::back_inserter(text),
+                   [](double c) { return static_cast<char>(c); });
+  }
+  return texts;
+}
+
+/// A barrier, but no error where a rank does not reach it. A launcher ends the job as soon as one
+/// rank has left it with an error: nobody does before rank 0 has said what went wrong.
+void wait_for_all(const Ranks& ranks) {
+  try {
+    (void)gather(ranks, {0});
+  } catch (const Error&) {  // a rank that is missing has no error to print either
+  }
+}
+
 }  // namespace
 
 std::string mpi_facts() {
@@ -134,104 +162,32 @@ Ranks Ranks::join(const RanksOptions& options) {
     const JoinLimit limit(launch.rank, options.limit_seconds);
     ranks.job_ = join_mpi();
   }
-  ranks.rank_ = ranks.job_->place().rank;
-  ranks.size_ = ranks.job_->place().size;
-  ENSURE(ranks.size_ == launch.size, "MPI finds ", ranks.size_, " ranks, the launcher started ",
+  ranks.place_ = ranks.job_->place();
+  ENSURE(ranks.size() == launch.size, "MPI finds ", ranks.size(), " ranks, the launcher started ",
          launch.size, ": this program was built with ", mpi_library(),
          "; start it with the launcher of the same");
-  select_gpu(ranks.job_->place());
+  select_gpu(ranks.place_);
   return ranks;
 }
-
-bool Ranks::first_of_host() const { return job_ == nullptr || job_->place().local_rank == 0; }
 
 int Ranks::default_threads() const {
   const int usable = usable_cores();
   const bool bound = usable < static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   if (alone() || bound) return usable;
-  return std::max(1, usable / job_->place().local_size);
+  return std::max(1, usable / place_.local_size);
 }
 
 std::string Ranks::text() const {
   if (alone()) return "1 rank";
-  const auto& hosts = job_->place().hosts;
+  const auto& hosts = place_.hosts;
   const std::size_t different = std::set<std::string>(hosts.begin(), hosts.end()).size();
-  return fmt::format("{} ranks on {} host{}", size_, different, different == 1 ? "" : "s");
+  return fmt::format("{} ranks on {} host{}", size(), different, different == 1 ? "" : "s");
 }
 
-std::vector<std::string> Ranks::gather_texts(const std::string& mine, double limit) const {
-  const auto count = static_cast<std::size_t>(size_);
-  std::vector<std::int64_t> length = {std::ssize(mine)}, lengths(count);
-  job_->all_gather(bytes_of(length), std::as_writable_bytes(std::span(lengths)), limit);
-  const auto most = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
-  std::vector<char> padded(mine.begin(), mine.end()), all(most * count);
-  padded.resize(most);
-  job_->all_gather(bytes_of(padded), std::as_writable_bytes(std::span(all)),
-                   options_.limit_seconds);
-  std::vector<std::string> texts;
-  for (std::size_t i = 0; i < count; ++i) {
-    texts.emplace_back(all.data() + i * most, static_cast<std::size_t>(lengths[i]));
-  }
-  return texts;
-}
-
-void Ranks::together(const std::function<void()>& work, bool patient) const {
-  if (alone()) return work();
-  std::string mine;  // exit code, a space, what went wrong; empty: nothing did
-  try {
-    work();
-  } catch (const std::exception& error) {
-    mine = fmt::format("{} {}", exit_code_of(error), describe(error));
-  }
-  const std::vector<std::string> all =
-      gather_texts(mine, patient ? kForEver : options_.limit_seconds);
-  const auto failed =
-      std::find_if(all.begin(), all.end(), [](const auto& t) { return !t.empty(); });
-  if (failed == all.end()) return;
-  const std::size_t space = failed->find(' ');
-  std::string text = failed->substr(space + 1);
-  if (std::count(all.begin(), all.end(), *failed) < size_) {
-    const auto rank = static_cast<std::size_t>(failed - all.begin());
-    text = fmt::format("rank {} on {}: {}", rank, job_->place().hosts[rank], text);
-  }
-  throw AgreedError(text, std::stoi(failed->substr(0, space)));
-}
-
-void Ranks::on_first(const std::function<void()>& work) const {
-  together([&] {
-    if (first()) work();
-  });
-}
-
-bool Ranks::ask_first(const std::function<bool()>& question) const {
-  bool yes = false;
-  on_first([&] { yes = question(); });
-  return largest(yes) == 1;
-}
-
-std::string Ranks::ask_first(const std::function<std::string()>& question) const {
-  std::string text;
-  on_first([&] { text = question(); });
-  broadcast(text);
-  return text;
-}
-
-int Ranks::largest(int mine) const {
-  if (alone()) return mine;
-  std::vector<int> one = {mine}, all(static_cast<std::size_t>(size_));
-  job_->all_gather(bytes_of(one), std::as_writable_bytes(std::span(all)), options_.limit_seconds);
-  return *std::max_element(all.begin(), all.end());
-}
-
-std::vector<std::vector<double>> Ranks::gather(const std::vector<double>& mine) const {
-  if (alone()) return {mine};
-  std::vector<double> all(mine.size() * static_cast<std::size_t>(size_));
-  job_->all_gather(bytes_of(mine), std::as_writable_bytes(std::span(all)), options_.limit_seconds);
-  std::vector<std::vector<double>> parts;
-  for (std::size_t at = 0; at < all.size(); at += mine.size()) {
-    parts.emplace_back(all.data() + at, all.data() + at + mine.size());
-  }
-  return parts;
+Ranks Ranks::patient() const {
+  Ranks patient = *this;
+  patient.options_.limit_seconds = kForEver;
+  return patient;
 }
 
 void Ranks::broadcast(std::string& text) const {
@@ -241,6 +197,8 @@ void Ranks::broadcast(std::string& text) const {
   text.resize(static_cast<std::size_t>(length));
   broadcast(std::as_writable_bytes(std::span(text)));
 }
+
+void Ranks::broadcast(bool& yes) const { broadcast(std::as_writable_bytes(std::span(&yes, 1))); }
 
 void Ranks::broadcast(std::span<std::byte> bytes) const {
   if (!alone()) job_->broadcast(bytes, options_.limit_seconds);
@@ -253,60 +211,99 @@ void Ranks::broadcast(Tensor& tensor) const {
   if (tensor.device() != Device::cpu) tensor.copy_from(host);
 }
 
-// Rank r owns the r-th slice of the total: it gets that slice of every row, adds them up in the
-// order of the microbatches, and hands the result to all.
-void Ranks::sum_in_order(std::span<const float> rows, std::int64_t microbatches,
-                         std::span<float> total) const {
-  const auto size = static_cast<std::size_t>(size_), width = total.size();
-  const std::size_t slice = width / size;
-  const auto mine = static_cast<std::size_t>(share_of(microbatches, rank_, size_));
-  ENSURE(slice * size == width && rows.size() == mine * width, "sum_in_order: ", rows.size(),
-         " numbers of ", mine, " rows for a sum of ", width, " on ", size_, " ranks");
-  std::vector<float> sent(rows.size());  // [rank, row, slice]
-  std::vector<int> send_counts(size, static_cast<int>(mine * slice)), receive_counts(size);
-  for (std::size_t to = 0; to < size; ++to) {
-    for (std::size_t row = 0; row < mine; ++row) {
-      std::memcpy(&sent[(to * mine + row) * slice], &rows[row * width + to * slice],
-                  slice * sizeof(float));
-    }
-    receive_counts[to] = static_cast<int>(share_of(microbatches, static_cast<int>(to), size_)) *
-                         static_cast<int>(slice);
-  }
-  std::vector<float> received(static_cast<std::size_t>(microbatches) *
-                              slice);  // [rank, row, slice]
-  job_->all_to_all(sent, send_counts, received, receive_counts, options_.limit_seconds);
-
-  std::vector<const float*> from(size);  // each rank's next row
-  const float* start = received.data();
-  for (std::size_t r = 0; r < size; ++r) {
-    from[r] = start;
-    start += receive_counts[r];
-  }
-  std::vector<float> own(from[0], from[0] + slice);
-  from[0] += slice;
-  for (std::int64_t i = 1; i < microbatches; ++i) {
-    const float*& row = from[static_cast<std::size_t>(i) % size];
-    for (std::size_t j = 0; j < slice; ++j) own[j] += row[j];
-    row += slice;
-  }
-  job_->all_gather(bytes_of(own), std::as_writable_bytes(total), options_.limit_seconds);
+void Ranks::sum(std::span<double> numbers) const {
+  if (!alone()) job_->sum(numbers, options_.limit_seconds);
 }
 
 void Ranks::sum(std::span<float> numbers) const {
   if (!alone()) job_->sum(numbers, options_.limit_seconds);
 }
 
-void Ranks::sync() const {
-  try {
-    (void)largest(0);
-  } catch (const Error&) {  // a rank that is missing has no error to print either
+// Rank r owns the r-th slice of the total: it gets that slice of every row, adds them up in the
+// order of the microbatches, and hands the result to all. The last slice is filled up with zeros.
+void Ranks::sum(std::span<const float> rows, std::int64_t microbatches,
+                std::span<float> total) const {
+  const auto count = static_cast<std::size_t>(size()), width = total.size();
+  const std::size_t slice = ceil_div(width, count);
+  const auto mine = static_cast<std::size_t>(share().of(microbatches));
+  ENSURE(rows.size() == mine * width, "sum: ", rows.size(), " numbers of ", mine,
+         " rows for a sum of ", width);
+  std::vector<float> sent(count * mine * slice);  // [rank, row, slice]
+  std::vector<int> send_counts(count, static_cast<int>(mine * slice)), receive_counts(count);
+  for (std::size_t to = 0; to < count; ++to) {
+    const std::size_t begin = std::min(width, to * slice);
+    const std::size_t bytes = std::min(slice, width - begin) * sizeof(float);
+    for (std::size_t row = 0; row < mine; ++row) {
+      std::memcpy(&sent[(to * mine + row) * slice], rows.data() + row * width + begin, bytes);
+    }
+    const Share theirs{static_cast<std::int64_t>(to), size()};
+    receive_counts[to] = static_cast<int>(theirs.of(microbatches)) * static_cast<int>(slice);
   }
+  std::vector<float> received(static_cast<std::size_t>(microbatches) *
+                              slice);  // [rank, row, slice]
+  job_->all_to_all(sent, send_counts, received, receive_counts, options_.limit_seconds);
+
+  std::vector<const float*> from(count);  // each rank's next row
+  const float* start = received.data();
+  for (std::size_t r = 0; r < count; ++r) {
+    from[r] = start;
+    start += receive_counts[r];
+  }
+  std::vector<float> own(from[0], from[0] + slice), all(count * slice);
+  from[0] += slice;
+  for (std::int64_t i = 1; i < microbatches; ++i) {
+    const float*& row = from[static_cast<std::size_t>(i) % count];
+    for (std::size_t j = 0; j < slice; ++j) own[j] += row[j];
+    row += slice;
+  }
+  job_->all_gather(own, all, options_.limit_seconds);
+  std::copy_n(all.begin(), width, total.begin());
 }
 
+std::vector<double> gather(const Ranks& ranks, const std::vector<double>& mine) {
+  std::vector<double> all(mine.size() * static_cast<std::size_t>(ranks.size()));
+  const auto place = static_cast<std::ptrdiff_t>(mine.size()) * ranks.rank();
+  std::copy(mine.begin(), mine.end(), all.begin() + place);
+  ranks.sum(all);
+  return all;
+}
+
+void together(const Ranks& ranks, const std::function<void()>& work) {
+  if (ranks.alone()) return work();
+  int code = 0;
+  std::string text;  // says what went wrong
+  try {
+    work();
+  } catch (const std::exception& error) {
+    code = exit_code_of(error);
+    text = describe(error);
+  }
+  const std::vector<double> codes = gather(ranks, {static_cast<double>(code)});
+  const auto failed = std::find_if(codes.begin(), codes.end(), [](double c) { return c != 0; });
+  if (failed == codes.end()) return;
+  const auto rank = static_cast<std::size_t>(failed - codes.begin());
+  const std::vector<std::string> texts = gather_texts(ranks, text);
+  const bool alike = std::count(codes.begin(), codes.end(), *failed) == ranks.size() &&
+                     std::count(texts.begin(), texts.end(), texts[rank]) == ranks.size();
+  throw AgreedError(
+      alike ? texts[rank] : fmt::format("{}: {}", name_of(ranks.place(), rank), texts[rank]),
+      static_cast<int>(*failed));
+}
+
+void once_a_host(const Ranks& ranks, const std::function<void()>& work) {
+  const Ranks patient = ranks.patient();
+  patient.first(work);
+  together(patient, [&] {
+    if (!ranks.first() && ranks.place().local_rank == 0) work();
+  });
+}
+
+/// Says what went wrong here and ends the job. Where several ranks fail at once, the lowest
+/// speaks.
 void Ranks::fail(const std::exception& error) const {
-  if (signal_received() == 0 && waits_to_report(rank_, kTurnSeconds)) {
-    print_error(fmt::format("rank {} on {}: {}", rank_,
-                            job_->place().hosts[static_cast<std::size_t>(rank_)], describe(error)));
+  if (signal_received() == 0 && waits_to_report(rank(), kTurnSeconds)) {
+    print_error(
+        fmt::format("{}: {}", name_of(place_, static_cast<std::size_t>(rank())), describe(error)));
   }
   ::alarm(kAbortSeconds);  // where the launcher cannot be reached, MPI would wait for it
   job_->abort(exit_code_of(error));
@@ -320,7 +317,7 @@ int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&
     return work(ranks);
   } catch (const AgreedError& error) {
     if (ranks.first()) print_error(error.what());
-    ranks.sync();
+    wait_for_all(ranks);
     return error.exit_code();
   } catch (const std::exception& error) {
     ranks.fail(error);

@@ -1,5 +1,6 @@
-// The processes that train together. A program that was started alone is rank 0 of 1, and none of
-// what stands here costs it anything.
+// The processes that train together, called ranks, and three verbs between them: first, broadcast
+// and sum. A program that was started alone is rank 0 of 1, and none of what stands here costs it
+// anything.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
 #include "train/ranks/job.hpp"
+#include "train/step/share.hpp"
 
 namespace skytape::train {
 
@@ -35,6 +38,12 @@ struct AgreedError : Error {
   using Error::Error;
 };
 
+class Ranks;
+
+/// Does `work` on every rank. If it threw on one, all throw AgreedError with what the lowest such
+/// rank says, its name and host before it unless all say the same. Waits for the slowest.
+void together(const Ranks& ranks, const std::function<void()>& work);
+
 class Ranks {
  public:
   Ranks() = default;  ///< one process alone
@@ -42,73 +51,78 @@ class Ranks {
   /// a launcher did and this program was built without MPI.
   [[nodiscard]] static Ranks join(const RanksOptions& options);
 
-  [[nodiscard]] int rank() const { return rank_; }
-  [[nodiscard]] int size() const { return size_; }
-  [[nodiscard]] bool alone() const { return size_ == 1; }
-  [[nodiscard]] bool first() const { return rank_ == 0; }  ///< it prints and writes
-  [[nodiscard]] bool first_of_host() const;
+  [[nodiscard]] const Job::Place& place() const { return place_; }
+  [[nodiscard]] int rank() const { return place_.rank; }
+  [[nodiscard]] int size() const { return place_.size; }
+  [[nodiscard]] bool alone() const { return size() == 1; }
+  /// Returns this rank's part of what the ranks share out.
+  [[nodiscard]] Share share() const { return {rank(), size()}; }
   [[nodiscard]] Reduce reduce_on(Device device) const;  ///< ordered or fast
   /// CPU threads for this rank where the user says none: the cores that it may use, shared with the
   /// other ranks of its host unless the launcher bound it to cores of its own.
   [[nodiscard]] int default_threads() const;
   /// "4 ranks on 2 hosts".
   [[nodiscard]] std::string text() const;
+  /// Returns the same ranks, which wait for one another without a limit.
+  [[nodiscard]] Ranks patient() const;
 
-  // All ranks call these in the same order.
+  // The three verbs. All ranks call them in the same order.
 
-  /// Does `work` on every rank. If it threw on one, all throw AgreedError with what the lowest such
-  /// rank says, its name and host before it unless all say the same. Waits for the slowest: for
-  /// ever if `patient`, as for data that are prepared.
-  void together(const std::function<void()>& work, bool patient = false) const;
-  /// The same on rank 0 alone: the folders of a run, and what the user reads, are its own.
-  void on_first(const std::function<void()>& work) const;
-  /// Returns rank 0's answer, on all ranks.
-  [[nodiscard]] bool ask_first(const std::function<bool()>& question) const;
-  [[nodiscard]] std::string ask_first(const std::function<std::string()>& question) const;
-  /// The largest of the ranks' numbers.
-  [[nodiscard]] int largest(int mine) const;
-  /// Every rank's numbers, by rank; all have as many.
-  [[nodiscard]] std::vector<std::vector<double>> gather(const std::vector<double>& mine) const;
+  /// Returns whether this is rank 0, which prints and writes: no exchange.
+  [[nodiscard]] bool first() const { return rank() == 0; }
+  /// Does `work` on rank 0 alone, whose files the folders of a run are. Returns its answer, a text
+  /// or a bool if any, on all ranks; all throw what it throws, as together() does.
+  template <class Work> std::invoke_result_t<const Work&> first(const Work& work) const {
+    using Answer = std::invoke_result_t<const Work&>;
+    if constexpr (std::is_void_v<Answer>) {
+      together(*this, [&] {
+        if (first()) work();
+      });
+    } else {
+      Answer answer{};
+      first([&] { answer = work(); });
+      broadcast(answer);
+      return answer;
+    }
+  }
+
   /// Copies rank 0's value to all ranks.
   void broadcast(std::string& text) const;
+  void broadcast(bool& yes) const;
   void broadcast(std::span<std::byte> bytes) const;
   void broadcast(Tensor& tensor) const;
 
+  /// Adds up the ranks' numbers in place, in any order: exact for integers, and where all ranks but
+  /// one have zeros.
+  void sum(std::span<double> numbers) const;
+  void sum(std::span<float> numbers) const;
   /// total: the sum of all ranks' rows of total.size() numbers. There are `microbatches` rows;
   /// the k-th of this rank's is that of microbatch k * size() + rank(), and the sum is made in the
   /// order of the microbatches. Moves about rows.size() + total.size() numbers in and out, in two
-  /// rounds. total.size() is a multiple of size().
-  void sum_in_order(std::span<const float> rows, std::int64_t microbatches,
-                    std::span<float> total) const;
-  /// The sum over the ranks, in place, in any order: twice numbers.size() in and out.
-  void sum(std::span<float> numbers) const;
-
-  /// A barrier, but no error where a rank does not reach it. A launcher ends the job as soon as one
-  /// rank has left it with an error: nobody does before rank 0 has said what went wrong.
-  void sync() const;
-  /// Says what went wrong here and ends the job. Where several ranks fail at once, the lowest
-  /// speaks.
-  [[noreturn]] void fail(const std::exception& error) const;
+  /// rounds.
+  void sum(std::span<const float> rows, std::int64_t microbatches, std::span<float> total) const;
 
  private:
-  [[nodiscard]] std::vector<std::string> gather_texts(const std::string& mine, double limit) const;
+  friend int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&)>& work);
+  [[noreturn]] void fail(const std::exception& error) const;
 
   std::shared_ptr<Job> job_;  // null: alone
   RanksOptions options_;
-  int rank_ = 0, size_ = 1;
+  Job::Place place_;
 };
 
 /// A program that was started alone.
 inline const Ranks kAlone;
 
+/// Returns every rank's numbers, one rank's behind the other's; all have as many.
+[[nodiscard]] std::vector<double> gather(const Ranks& ranks, const std::vector<double>& mine);
+
+/// Does `work` on rank 0, then on one rank of each host: they may have a folder in common, or each
+/// its own. However long it takes, the others wait; all throw where one does.
+void once_a_host(const Ranks& ranks, const std::function<void()>& work);
+
 /// Runs `work` as a rank of the job. An error that all ranks know is said by rank 0 and gives all
 /// its exit code; any other ends the job with one message.
 int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&)>& work);
-
-/// Returns how many of `microbatches` a rank of `size` computes: those whose number is `rank`
-/// modulo `size`.
-[[nodiscard]] constexpr std::int64_t share_of(std::int64_t microbatches, int rank, int size) {
-  return (microbatches + size - 1 - rank) / size;
-}
 
 }  // namespace skytape::train

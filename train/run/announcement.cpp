@@ -10,7 +10,6 @@
 #include "train/process/version.hpp"
 #include "train/run/objective.hpp"
 #include "train/run/open_run.hpp"
-#include "train/run/rank_share.hpp"
 
 namespace skytape::train {
 namespace {
@@ -25,7 +24,7 @@ std::string who(const OpenRun& run) {
 }
 
 std::string how_computed(const OpenRun& run) {
-  const MicrobatchLimits limits = microbatch_limits(run.config, run.ranks());
+  const MicrobatchLimits& limits = run.limits;
   if (limits.positions > 0) {
     return fmt::format("computed {} positions at a time", grouped(limits.positions));
   }
@@ -79,14 +78,6 @@ std::string scaled_warmup(const RunConfig& config) {
   return {};
 }
 
-std::string who_trains(const OpenRun& run) {
-  const Ranks& ranks = run.ranks();
-  if (ranks.alone()) return {};
-  return fmt::format("{}, gradients added up {} (--reduce); a batch has up to {} microbatches",
-                     ranks.text(), name(ranks.reduce_on(run.config.device)),
-                     most_microbatches(run.config, longest_sequence(run.splits.train), ranks));
-}
-
 /// Returns other_load_text() of this machine now, for a run on the CPU.
 std::string what_else_runs(const RunConfig& config) {
   double load = 0;  // mean of the last minute
@@ -112,7 +103,7 @@ std::vector<std::string> announcement(const OpenRun& run) {
   std::vector<std::string> lines = {who(run),
                                     objective_text(config),
                                     how_long(run),
-                                    who_trains(run),
+                                    run.who_trains,
                                     what_is_cut(run),
                                     how_lengths_grow(config.batches),
                                     scaled_warmup(config),

@@ -8,7 +8,6 @@
 #include "tensor/kernels/elementwise.hpp"
 #include "train/config/run_config.hpp"
 #include "train/formats/safetensors.hpp"
-#include "train/ranks/ranks.hpp"
 #include "train/run/run_folder.hpp"
 #include "train/step/trainer.hpp"
 
@@ -54,10 +53,6 @@ RunState state_from(const Json& j) {
   visit_numbers(s, [&]<class T>(const char* key, T& number) { number = j.at(key).get<T>(); });
   s.reached = time_to_accuracy_from(data::member(j, "time_to_accuracy"));
   return s;
-}
-
-std::int64_t summed_steps_in(const Json& state) {
-  return state.value("summed_steps", std::int64_t{0});
 }
 
 std::string metadata_of(const SafetensorsFile& file, const std::filesystem::path& path,
@@ -106,8 +101,7 @@ void save_checkpoint(const std::filesystem::path& path, nn::Model& model, Traine
   }
   tensors.emplace_back(kSums, trainer.sums());
   write_safetensors(path, tensors,
-                    {{kConfig, data::json_text(config)},
-                     {kState, data::json_text(state_json(state, trainer.summed_steps()))}});
+                    {{kConfig, data::json_text(config)}, {kState, state_text(state, trainer)}});
 }
 
 CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::path& path) {
@@ -136,8 +130,8 @@ void load_weights(const SafetensorsFile& file, const std::filesystem::path& path
   }
 }
 
-void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
-                   const RunState& state, nn::Model& model, Trainer& trainer) {
+RunState load_training(const SafetensorsFile& file, const std::filesystem::path& path,
+                       nn::Model& model, Trainer& trainer) {
   load_weights(file, path, model);
   for (const Parameter& p : model.parameters().parameters()) {
     if (!p.trainable) continue;
@@ -145,22 +139,19 @@ void load_training(const SafetensorsFile& file, const std::filesystem::path& pat
     load_into(file, path, kSecondMoment + p.name, view(trainer.optimizer().second_moment(), p));
   }
   load_into(file, path, kSums, trainer.sums());
-  trainer.optimizer().resume_at(state.step);
-  trainer.resume_sums(summed_steps_in(data::parse_json(metadata_of(file, path, kState))));
+  return resume_state(metadata_of(file, path, kState), trainer);
 }
 
-void broadcast_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer) {
-  if (ranks.alone()) return;
-  std::string text = data::json_text(state_json(state, trainer.summed_steps()));
-  ranks.broadcast(text);
+std::string state_text(const RunState& state, const Trainer& trainer) {
+  return data::json_text(state_json(state, trainer.summed_steps()));
+}
+
+RunState resume_state(const std::string& text, Trainer& trainer) {
   const Json said = data::parse_json(text);
-  if (!ranks.first()) state = state_from(said);
-  ranks.broadcast(model.parameters().values());
-  ranks.broadcast(trainer.optimizer().first_moment());
-  ranks.broadcast(trainer.optimizer().second_moment());
-  ranks.broadcast(trainer.sums());
+  RunState state = state_from(said);
   trainer.optimizer().resume_at(state.step);
-  trainer.resume_sums(summed_steps_in(said));
+  trainer.resume_sums(said.value("summed_steps", std::int64_t{0}));
+  return state;
 }
 
 }  // namespace skytape::train

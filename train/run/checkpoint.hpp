@@ -17,7 +17,6 @@ class Model;
 
 namespace skytape::train {
 
-class Ranks;
 class Trainer;
 struct SafetensorsFile;
 
@@ -42,11 +41,14 @@ struct CheckpointFacts {
 /// the first tensor that is missing, unknown or of another shape.
 void load_weights(const SafetensorsFile& file, const std::filesystem::path& path, nn::Model& model);
 
-/// Weights, moments, sums and step of a resumed run.
-void load_training(const SafetensorsFile& file, const std::filesystem::path& path,
-                   const RunState& state, nn::Model& model, Trainer& trainer);
+/// Loads weights, moments, sums and step of a resumed run. Returns its state.
+RunState load_training(const SafetensorsFile& file, const std::filesystem::path& path,
+                       nn::Model& model, Trainer& trainer);
 
-/// Weights, moments, sums and state as rank 0 has them, on all ranks.
-void broadcast_training(const Ranks& ranks, RunState& state, nn::Model& model, Trainer& trainer);
+/// Returns the state of a run as a checkpoint's metadata has it, JSON text.
+[[nodiscard]] std::string state_text(const RunState& state, const Trainer& trainer);
+
+/// Sets the trainer's step and sums to what state_text() says, and returns the state.
+RunState resume_state(const std::string& text, Trainer& trainer);
 
 }  // namespace skytape::train

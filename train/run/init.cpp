@@ -207,14 +207,11 @@ std::filesystem::path checkpoint_in(const std::filesystem::path& run) {
   return file;
 }
 
-bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
-                    std::int64_t extra_rows) {
-  if (std::filesystem::is_directory(file)) return false;  // its vocabulary has it in any case
+std::int64_t embedding_rows(const std::filesystem::path& file) {
+  if (std::filesystem::is_directory(file)) return 0;
   const SafetensorsFile weights = read_safetensors(file);
   const Tensor* const table = weights.find(kTokens);
-  const std::int64_t needed = data::mask_id(task) + 1;
-  return table != nullptr && table->rank() == 2 && needed > task.vocabulary &&
-         table->size(0) == needed + extra_rows;
+  return table != nullptr && table->rank() == 2 ? table->size(0) : 0;
 }
 
 Json init_settings(const std::filesystem::path& file) {

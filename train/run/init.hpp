@@ -16,10 +16,9 @@ namespace skytape::train {
 /// (train/encoders) its folder, which the functions below take as well. DataError if there is none.
 [[nodiscard]] std::filesystem::path checkpoint_in(const std::filesystem::path& run);
 
-/// Returns whether the embedding of a checkpoint has a row for hidden tokens of the task,
-/// `extra_rows` (CLS) apart.
-[[nodiscard]] bool has_mask_token(const std::filesystem::path& file, const data::TaskInfo& task,
-                                  std::int64_t extra_rows);
+/// Returns the number of rows of a checkpoint's embedding; 0 of an encoder, whose vocabulary has
+/// the hidden token in any case.
+[[nodiscard]] std::int64_t embedding_rows(const std::filesystem::path& file);
 
 /// The settings of the run that saved a checkpoint, as its config.json has them; of an encoder
 /// those that make a model like it; null of weights that are not ours.

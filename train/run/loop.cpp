@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "data/files/json.hpp"
 #include "data/loader.hpp"
@@ -33,7 +36,10 @@ using data::Json;
 using Clock = std::chrono::steady_clock;
 
 /// The signal that came to any of the ranks, or 0: all stop at the same step.
-int signal_of_any(const Ranks& ranks) { return ranks.largest(signal_received()); }
+int signal_of_any(const Ranks& ranks) {
+  const std::vector<double> all = gather(ranks, {static_cast<double>(signal_received())});
+  return static_cast<int>(*std::max_element(all.begin(), all.end()));
+}
 
 bool evaluation_due(const OpenRun& run) {
   const RunState& state = run.state;
@@ -92,6 +98,8 @@ Evaluation evaluate_split(OpenRun& run, const data::Dataset& split, std::int64_t
   options.seed = config.seed;
   options.positions = config.microbatch_limits().positions;
   if (predicts_masked(config)) options.masking = config.pretraining.masking;
+  options.share = run.ranks().share();
+  options.sum = [&](std::span<double> counts) { run.ranks().sum(counts); };
   options.stop = [&] { return signal_of_any(run.ranks()) != 0; };
   options.progress = [&](std::int64_t done, std::int64_t total) {
     reporter.progress(name, done, total);
@@ -143,7 +151,7 @@ Outcome outcome_of(const OpenRun& run) {
           .peak_bytes = memory_stats(run.config.device).peak_bytes,
           .parameters = run.model->parameters().parameter_count(),
           .ranks = run.ranks().size(),
-          .exchange_seconds = run.trainer->exchange_seconds(),
+          .exchange_seconds = run.gradient_sum->seconds(),
           .steps = run.trainer->graphs().counts(),
           .dev = {},
           .test = {},
@@ -154,7 +162,7 @@ Outcome outcome_of(const OpenRun& run) {
 std::int64_t load_selected(OpenRun& run) {
   if (run.config.select == Select::last) return run.state.step;
   std::int64_t step = 0;
-  run.ranks().on_first([&] {
+  run.ranks().first([&] {
     const auto path = best_file(run.options.out);
     const SafetensorsFile file = read_safetensors(path);
     step = read_facts(file, path).state.step;
@@ -221,6 +229,7 @@ int run_phase(const RunConfig& wanted, const TrainOptions& options) {
   if (run.finished) return print_earlier_result(run, progress);
 
   const RunConfig& config = run.config;
+  if (!run.ranks().first()) progress.silence();
   Reporter reporter(run, progress);
   for (const std::string& line : announcement(run)) reporter.line(line);
   reset_peak_bytes(config.device);

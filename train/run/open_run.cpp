@@ -56,8 +56,8 @@ void check_ranks(const OpenRun& run) {
          {"--check-finite", options.check_finite},
          {"--reduce", name(run.ranks().reduce_on(run.config.device))}},
         run.ranks());
-  run.ranks().together(
-      [&] { refuse_idle_ranks(run.config, longest_sequence(run.splits.train), run.ranks()); });
+  together(run.ranks(),
+           [&] { refuse_idle_ranks(run.config, longest_sequence(run.splits.train), run.ranks()); });
 }
 
 /// Keeps what the run's config.json says of its data, once it says the same by the same numbers as
@@ -98,8 +98,7 @@ void load_checkpoint(OpenRun& run, Progress& progress) {
   if (run.config.select != Select::last && saved.state.best_step >= 0) {
     load_best(best_file(folder), run.json, saved.state, *run.model);  // its absence costs hours
   }
-  run.state = saved.state;
-  load_training(file, last_file(folder), run.state, *run.model, *run.trainer);
+  run.state = load_training(file, last_file(folder), *run.model, *run.trainer);
   for (const std::string& warning : reproducibility_warnings(saved.config, run.json)) {
     progress.line(warning);
   }
@@ -131,26 +130,46 @@ void load(OpenRun& run, Progress& progress) {
   run.folder->start_metrics(run.state.step);
 }
 
+/// Copies state, weights, moments and sums of rank 0, which loaded them, to all ranks.
+void broadcast(OpenRun& run) {
+  const Ranks& ranks = run.ranks();
+  Trainer& trainer = *run.trainer;
+  const std::string state = ranks.first([&] { return state_text(run.state, trainer); });
+  if (!ranks.first()) run.state = resume_state(state, trainer);
+  for (Tensor* const tensor :
+       {&run.model->parameters().values(), &trainer.optimizer().first_moment(),
+        &trainer.optimizer().second_moment(), &trainer.sums()}) {
+    ranks.broadcast(*tensor);
+  }
+}
+
 }  // namespace
 
 OpenRun open_run(const RunConfig& config, const TrainOptions& options, Progress& progress) {
   const Ranks& ranks = *options.ranks;
   const Splits splits = open_splits(config, progress, ranks);
-  OpenRun run{.options = options, .config = fitted(config, splits.train), .splits = splits};
+  const RunConfig own = fitted(config, splits.train);
+  const std::int64_t longest = longest_sequence(splits.train);
+  OpenRun run{.options = options,
+              .config = own,
+              .splits = splits,
+              .limits = microbatch_limits(own, ranks),
+              .who_trains = who_trains(own, longest, ranks)};
   check_ranks(run);
-  run.finished = ranks.ask_first([&] { return check_folder(run, progress); });
+  run.finished = ranks.first([&] { return check_folder(run, progress); });
   if (run.finished) return run;
-  ranks.together([&] { refuse_if_too_large(run.config, longest_sequence(splits.train)); });
+  together(ranks, [&] { refuse_if_too_large(run.config, longest); });
 
   const RunConfig& c = run.config;
   run.model = std::make_unique<nn::Model>(model_for(c, splits.train), DType::f32, c.device, c.seed);
-  run.trainer = std::make_unique<Trainer>(*run.model, c.adamw, c.schedule, c.seed,
-                                          microbatch_limits(c, ranks), options.graphs, ranks);
+  run.gradient_sum = std::make_unique<GradientSum>(ranks, run.model->parameters());
+  run.trainer = std::make_unique<Trainer>(*run.model, c.adamw, c.schedule, c.seed, run.limits,
+                                          options.graphs, run.gradient_sum->share());
   run.trainer->check_finite(options.check_finite);
-  run.evaluator = std::make_unique<Evaluator>(*run.model, options.graphs, ranks);
+  run.evaluator = std::make_unique<Evaluator>(*run.model, options.graphs);
 
-  ranks.on_first([&] { load(run, progress); });
-  broadcast_training(ranks, run.state, *run.model, *run.trainer);
+  ranks.first([&] { load(run, progress); });
+  broadcast(run);
   run.started_at = run.state.step;
   return run;
 }

@@ -6,15 +6,18 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "data/files/json.hpp"
 #include "nn/model.hpp"
 #include "train/config/run_config.hpp"
+#include "train/ranks/gradient_sum.hpp"
 #include "train/run/run_folder.hpp"
 #include "train/run/run_state.hpp"
 #include "train/run/splits.hpp"
 #include "train/run/train_options.hpp"
 #include "train/step/evaluate.hpp"
+#include "train/step/microbatches.hpp"
 #include "train/step/trainer.hpp"
 
 namespace skytape::train {
@@ -26,6 +29,8 @@ struct OpenRun {
   TrainOptions options;
   RunConfig config;  // for these data, which may bring a vocabulary
   Splits splits;
+  MicrobatchLimits limits;  // of the batches
+  std::string who_trains;   // a line on the job of several processes; empty of one
   // Rank 0's; on the others the first is null, and there is none of the rest.
   data::Json json = {};                    // of config.json
   std::optional<data::Json> result = {};   // of an earlier process, which finished the run
@@ -33,6 +38,7 @@ struct OpenRun {
   std::unique_ptr<RunFolder> folder = {};  // this phase's
   bool finished = false;                   // by an earlier process: nothing below is there
   std::unique_ptr<nn::Model> model = {};
+  std::unique_ptr<GradientSum> gradient_sum = {};  // with the other ranks; the trainer refers to it
   std::unique_ptr<Trainer> trainer = {};
   std::unique_ptr<Evaluator> evaluator = {};
   RunState state = {};

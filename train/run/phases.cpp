@@ -29,7 +29,7 @@ int train(const RunConfig& config, const TrainOptions& options) {
   TrainOptions second = options;
   second.stop_after = stop > before ? stop - before : 0;
   const auto is_there = [&](const fs::path& file) {
-    return options.ranks->ask_first([&] { return fs::exists(file); });
+    return options.ranks->first([&] { return fs::exists(file); });
   };
   const bool begun = options.existing == Existing::resume && is_there(last_file(options.out));
   if (!begun) {

@@ -12,7 +12,6 @@
 #include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/version.hpp"
-#include "train/ranks/ranks.hpp"
 #include "train/run/budget.hpp"
 #include "train/run/init.hpp"
 #include "train/run/run_folder.hpp"
@@ -105,21 +104,9 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
   }
 }
 
-/// The config.json of a resumed run has all that its encoder needs; rank 0 reads the file.
-void fit_encoder(Request& r) {
-  const Ranks& ranks = *r.options.ranks;
-  const std::string settings = ranks.ask_first([&] {
-    return data::json_text(goes_on(r) ? Json() : init_settings(checkpoint_in(r.options.init)));
-  });
-  ranks.together([&] { add_encoder_settings(data::parse_json(settings), r.choices); });
-}
-
 /// Adds the steps that --budget leaves time for. A resumed run has its own.
 void fit_budget(Request& r) {
   const double seconds = parse_duration("--budget", r.budget);
-  if (!r.options.ranks->alone()) {
-    throw UsageError("train: --budget times one process; under mpirun expected --steps");
-  }
   refuse_steps(r.choices);
   if (goes_on(r)) return;
   const BudgetedSteps found = steps_within(seconds, r.choices);
@@ -137,32 +124,42 @@ void refuse_two_starts(const Request& r, const RunConfig& config) {
   if (r.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
 }
 
-/// Returns whether the weights of --init were pre-trained: then the embedding has a row for hidden
+/// Returns whether the weights of --init were pre-trained: then their embedding has a row for hidden
 /// tokens.
-bool starts_pretrained(const Request& r, const RunConfig& config) {
-  const bool cls = config.batches.first_token >= 0;
-  return has_mask_token(checkpoint_in(r.options.init), *config.task, cls ? 1 : 0);
+bool starts_pretrained(const RunConfig& config, std::int64_t embedding_rows) {
+  const std::int64_t cls = config.batches.first_token >= 0 ? 1 : 0;
+  const std::int64_t needed = data::mask_id(*config.task) + 1;
+  return needed > config.task->vocabulary && embedding_rows == needed + cls;
 }
 
 }  // namespace
 
-RunConfig plan(Request& r) {
-  const Ranks& ranks = *r.options.ranks;
+void complete(Request& r) {
   if (r.pretraining) r.choices = for_pretraining(std::move(r.choices));
-  const bool initial = !r.options.init.empty();
-  ranks.together([&] { r.options.out = folder_of(r); });
-  if (initial) fit_encoder(r);
-  if (!r.budget.empty()) ranks.together([&] { fit_budget(r); });
-  std::string saved = "null";
-  if (resumes(r) && r.seeds == 1) {
-    saved = ranks.ask_first([&] { return data::json_text(saved_run(r)); });
+  r.options.out = folder_of(r);
+}
+
+Json read_folders(const Request& r) {
+  Json found = {{"saved", nullptr}, {"init", nullptr}, {"embedding_rows", 0}};
+  if (!r.options.init.empty()) {
+    const fs::path file = checkpoint_in(r.options.init);
+    // The config.json of a resumed run has all that its encoder needs.
+    if (!goes_on(r)) found["init"] = init_settings(file);
+    if (!r.pretraining) found["embedding_rows"] = embedding_rows(file);
   }
-  RunConfig config;
-  ranks.together([&] { config = configure(r, data::parse_json(saved)); });
+  if (resumes(r) && r.seeds == 1) found["saved"] = saved_run(r);
+  return found;
+}
+
+RunConfig plan(Request& r, const Json& folders) {
+  const bool initial = !r.options.init.empty();
+  if (initial) add_encoder_settings(folders.at("init"), r.choices);
+  if (!r.budget.empty()) fit_budget(r);
+  const RunConfig config = configure(r, folders.at("saved"));
   if (!initial || r.pretraining) return config;
-  ranks.together([&] { refuse_two_starts(r, config); });
-  const bool pretrained = ranks.ask_first([&] { return starts_pretrained(r, config); });
-  return pretrained ? with_mask_token(config) : config;
+  refuse_two_starts(r, config);
+  const auto rows = folders.at("embedding_rows").get<std::int64_t>();
+  return starts_pretrained(config, rows) ? with_mask_token(config) : config;
 }
 
 }  // namespace skytape::train

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "data/files/json_fwd.hpp"
 #include "train/config/run_config.hpp"
 #include "train/run/train_options.hpp"
 
@@ -21,9 +22,16 @@ struct Request {
   TrainOptions options;  // all but `out`
 };
 
-/// Completes the request on all ranks: the folder; the sizes of the encoder in --init; the steps
-/// that --budget has time for. Returns the configuration, for a resumed run the saved one.
-/// UsageError where flags contradict each other or what the folder holds.
-[[nodiscard]] RunConfig plan(Request& request);
+/// Completes the request by the run's folder, and by what pre-training chooses.
+void complete(Request& request);
+
+/// Returns what the folders of a completed request say, those of the run to resume and of --init:
+/// {"saved", "init", "embedding_rows"}. UsageError or DataError for one that does not fit.
+[[nodiscard]] data::Json read_folders(const Request& request);
+
+/// Completes the request by the sizes of the encoder in --init and the steps that --budget has time
+/// for. Returns the configuration, for a resumed run the saved one. UsageError where flags
+/// contradict each other or what the folders hold.
+[[nodiscard]] RunConfig plan(Request& request, const data::Json& folders);
 
 }  // namespace skytape::train

@@ -47,6 +47,21 @@ std::string option_for_whole_batches(const RunConfig& config) {
                   ranks.size(), config.batches.batch, parts, parts == 1 ? "" : "es", why));
 }
 
+/// The most microbatches that a batch of a run on sequences of up to `longest` tokens has.
+std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest,
+                               const MicrobatchLimits& limits) {
+  const data::BatchOptions& b = config.batches;
+  const std::int64_t most = ceil_div(b.batch, limits.accumulate);  // examples
+  const std::int64_t read = b.max_length > 0 ? std::min(longest, b.max_length) : longest;
+  const std::int64_t width =
+      b.trim ? std::min(rounded_up(std::max<std::int64_t>(1, read), b.round_to), b.nominal_length)
+             : b.nominal_length;
+  const std::int64_t fitting =
+      limits.positions > 0 ? limits.positions / (width * config.model.sequences) : most;
+  const std::int64_t examples = std::clamp<std::int64_t>(fitting, 1, most);
+  return ceil_div(b.batch, examples);
+}
+
 /// Returns everything that must be the same on all ranks.
 Json facts_of(const RunConfig& config, const Splits& splits, const Json& flags) {
   Json all = to_json(config);
@@ -60,18 +75,9 @@ Json facts_of(const RunConfig& config, const Splits& splits, const Json& flags) 
 }  // namespace
 
 Splits open_splits(const RunConfig& config, Progress& progress, const Ranks& ranks) {
-  if (ranks.alone()) return open_splits(config, progress);
-  const auto prepare_if = [&](bool mine) {
-    ranks.together(
-        [&] {
-          if (mine) ensure_prepared(*config.task, config.data_root, progress);
-        },
-        true);
-  };
-  prepare_if(ranks.first());
-  prepare_if(ranks.first_of_host());
+  once_a_host(ranks, [&] { ensure_prepared(*config.task, config.data_root, progress); });
   std::optional<Splits> splits;
-  ranks.together([&] { splits.emplace(open_splits(config, progress)); });
+  together(ranks, [&] { splits.emplace(open_splits(config, progress)); });
   return *splits;
 }
 
@@ -83,25 +89,19 @@ MicrobatchLimits microbatch_limits(const RunConfig& config, const Ranks& ranks) 
   return limits;
 }
 
-std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest, const Ranks& ranks) {
-  const data::BatchOptions& b = config.batches;
-  const MicrobatchLimits limits = microbatch_limits(config, ranks);
-  const std::int64_t most = ceil_div(b.batch, limits.accumulate);  // examples
-  const std::int64_t read = b.max_length > 0 ? std::min(longest, b.max_length) : longest;
-  const std::int64_t width =
-      b.trim ? std::min(rounded_up(std::max<std::int64_t>(1, read), b.round_to), b.nominal_length)
-             : b.nominal_length;
-  const std::int64_t fitting =
-      limits.positions > 0 ? limits.positions / (width * config.model.sequences) : most;
-  const std::int64_t examples = std::clamp<std::int64_t>(fitting, 1, most);
-  return ceil_div(b.batch, examples);
+std::string who_trains(const RunConfig& config, std::int64_t longest, const Ranks& ranks) {
+  if (ranks.alone()) return {};
+  return fmt::format("{}, gradients added up {} (--reduce); a batch has up to {} microbatches",
+                     ranks.text(), name(ranks.reduce_on(config.device)),
+                     most_microbatches(config, longest, microbatch_limits(config, ranks)));
 }
 
 void refuse_idle_ranks(const RunConfig& config, std::int64_t longest, const Ranks& ranks) {
   if (ranks.alone()) return;
-  const std::int64_t parts = most_microbatches(config, longest, ranks);
+  const MicrobatchLimits limits = microbatch_limits(config, ranks);
+  const std::int64_t parts = most_microbatches(config, longest, limits);
   if (parts < ranks.size()) refuse(config, parts, ranks);
-  const std::int64_t equal = microbatch_limits(config, ranks).accumulate;
+  const std::int64_t equal = limits.accumulate;
   if (config.device != Device::cpu && config.batches.batch % equal != 0) {
     throw UsageError(fmt::format(
         "batch: on GPUs every rank gets an equal part, expected a multiple of {}, got {}", equal,
@@ -115,7 +115,7 @@ void agree(const RunConfig& config, const Splits& splits, const Json& flags, con
   std::string text = data::json_text(mine);
   ranks.broadcast(text);
   const Json firsts = data::parse_json(text);
-  ranks.together([&] {
+  together(ranks, [&] {
     const auto differs = [](const std::string& what, const Json& there, const Json& here) {
       return fmt::format("{}: {} on rank 0, {} here", what, data::json_text(there),
                          data::json_text(here));

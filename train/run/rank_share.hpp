@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "data/files/json_fwd.hpp"
 #include "train/config/run_config.hpp"
@@ -10,17 +11,17 @@
 
 namespace skytape::train {
 
-/// Opens all splits of a run, prepared or not. The first rank prepares what is missing, then one of
-/// each host where it still is: hosts may have a folder in common or each its own.
+/// Opens all splits of a run, prepared or not, on each host.
 [[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress, const Ranks& ranks);
 
 /// Returns how these ranks split a batch. On a CPU as one process does; on a GPU each gets an equal
 /// part.
 [[nodiscard]] MicrobatchLimits microbatch_limits(const RunConfig& config, const Ranks& ranks);
 
-/// The most microbatches that a batch of a run on sequences of up to `longest` tokens has.
-[[nodiscard]] std::int64_t most_microbatches(const RunConfig& config, std::int64_t longest,
-                                             const Ranks& ranks);
+/// Returns a line on the job and the share of a rank in batches of sequences of up to `longest`
+/// tokens; empty of one process.
+[[nodiscard]] std::string who_trains(const RunConfig& config, std::int64_t longest,
+                                     const Ranks& ranks);
 
 /// UsageError naming both numbers, and the option that forbids to split a batch, where there are
 /// more ranks than microbatches.

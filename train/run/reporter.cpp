@@ -23,10 +23,10 @@ Reporter::Reporter(const OpenRun& run, Progress& progress)
     : run_(run),
       progress_(progress),
       time_left_(run.splits.train, run.config.batches, run.config.steps()) {
-  if (!run.ranks().first() || predicts_masked(run.config)) return;
+  if (predicts_masked(run.config)) return;
   chance_.emplace(label_entropy(run.splits.train, run.model->config()), run.config.schedule.warmup,
                   run.config.steps());
-  resume_chance();
+  if (run.folder) resume_chance();
 }
 
 void Reporter::resume_chance() {
@@ -56,17 +56,15 @@ void Reporter::watch_chance(double loss) {
       step, chance_->mean_steps(), chance_->mean_loss(), chance_->entropy()));
 }
 
-void Reporter::line(const std::string& text) {
-  if (run_.ranks().first()) progress_.line(text);
-}
+void Reporter::line(const std::string& text) { progress_.line(text); }
 
 void Reporter::progress(std::string_view what, std::int64_t done, std::int64_t total) {
-  if (run_.ranks().first()) progress_.at(what, done, total);
+  progress_.at(what, done, total);
 }
 
 void Reporter::add_metric(data::Json metric, double loss) {
   add_objective(metric, run_.config, loss);
-  if (run_.ranks().first()) run_.folder->add_metric(std::move(metric));
+  if (run_.folder) run_.folder->add_metric(std::move(metric));
 }
 
 bool Reporter::log_point() const {
@@ -104,7 +102,7 @@ void Reporter::log(const TrainMetrics& metrics) {
   point.steps_per_second = static_cast<double>(step - from) / seconds;
   point.tokens_per_second = static_cast<double>(tokens_since_log_) / seconds;
   point.seconds_left = time_left_.after(seconds, from, step);
-  if (run_.ranks().first()) progress_.log(point);
+  progress_.log(point);
   add_metric({{"kind", "train"},
               {"step", step},
               {"loss", metrics.loss},

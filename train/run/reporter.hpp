@@ -19,7 +19,7 @@ struct OpenRun;
 class Progress;
 struct TrainMetrics;
 
-/// All ranks call it, and the first one prints and writes.
+/// Writes no metrics for a run that has no folder.
 class Reporter {
  public:
   /// Takes a run that is not finished.
@@ -55,7 +55,7 @@ class Reporter {
   const OpenRun& run_;
   Progress& progress_;
   const TimeLeft time_left_;
-  std::optional<ChanceWatch> chance_;  // of the task, on the rank that prints
+  std::optional<ChanceWatch> chance_;  // of the task
   data::Json stood_at_chance_;
   // Since the last log point; the first step, which allocates, apart.
   double seconds_since_log_ = 0, seconds_after_first_ = 0;

@@ -73,7 +73,7 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
   }
   const fs::path folder = options.out;
   std::vector<RunConfig> configs;
-  options.ranks->together([&] {
+  together(*options.ranks, [&] {
     for (choices.seed = first; configs.size() < static_cast<std::size_t>(count); ++choices.seed) {
       configs.push_back(resolve(choices));
       if (options.existing == RunFolder::Existing::refuse && options.ranks->first()) {

@@ -63,8 +63,8 @@ struct Tally {
 
 /// A batch whose results are still on the device, so that the host need not wait for them.
 struct Computed {
-  std::size_t round = 0;
-  std::int64_t first = 0;  // example of the split that the batch begins with
+  std::int64_t number = 0;  // of the pass
+  std::int64_t first = 0;   // example of the split that the batch begins with
   double count = 0;
   Tensor results;                    // as Evaluator::results_
   std::vector<std::int64_t> order;   // results[i] belongs to row order[i] of the batch
@@ -96,8 +96,7 @@ std::vector<std::optional<Answer>> answers_in_order(const Tensor& results,
 }
 
 /// Counts examples by label and answer in `confusion`, [C, C], too; hidden tokens have none.
-Tally tally(const Computed& batch, bool masked, std::int64_t draws,
-            std::vector<double>& confusion) {
+Tally tally(const Computed& batch, bool masked, std::int64_t draws, std::span<double> confusion) {
   Tally all;
   all.count = batch.count;
   all.correct_draws.resize(static_cast<std::size_t>(draws));
@@ -130,19 +129,6 @@ Tally tally(const Computed& batch, bool masked, std::int64_t draws,
   return all;
 }
 
-/// Adds all ranks' batches to `sum`, in the order of the batches, whoever computed them. `mine`:
-/// the numbers of this rank's, one batch behind the other.
-Tally sum_over_ranks(const std::vector<double>& mine, Tally sum, const Ranks& ranks) {
-  const std::vector<std::vector<double>> all = ranks.gather(mine);
-  const std::size_t numbers = sum.numbers().size();
-  for (std::size_t at = 0; at < mine.size(); at += numbers) {
-    for (const std::vector<double>& of_rank : all) {
-      sum.add(std::span(of_rank).subspan(at, numbers));
-    }
-  }
-  return sum;
-}
-
 /// Loss and accuracies from their sums. NonFiniteError where an example's scores are not finite.
 void set_scores(Evaluation& result, const Tally& sum, bool masked, const std::string& what) {
   if (sum.first_bad > 0) {
@@ -160,9 +146,8 @@ void set_scores(Evaluation& result, const Tally& sum, bool masked, const std::st
 
 }  // namespace
 
-Evaluator::Evaluator(const nn::Model& model, bool graphs, const Ranks& ranks)
+Evaluator::Evaluator(const nn::Model& model, bool graphs)
     : model_(model),
-      ranks_(ranks),
       inputs_(device_of(model)),
       graphs_(device_of(model), graphs),
       masked_(model.config().objective == nn::Objective::predict_masked) {}
@@ -243,52 +228,53 @@ Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions 
   const std::int64_t total =
       options.examples > 0 ? std::min(options.examples, split.size()) : split.size();
   batches.group_by_length = false;
-  const std::int64_t a_round = batches.batch * ranks_.size();  // examples
-  const std::int64_t rounds = ceil_div(total, a_round);
-  data::Loader loader(data::BatchPass(split, batches, total, ranks_.rank(), ranks_.size()));
+  const std::int64_t count = ceil_div(total, batches.batch);  // batches
+  const auto [part, parts] = options.share;
+  data::Loader loader(data::BatchPass(split, batches, total, part, parts));
 
   Tally sum;
   sum.correct_draws.resize(static_cast<std::size_t>(options.draws));
-  const std::size_t numbers = sum.numbers().size();
-  std::vector<double> mine(static_cast<std::size_t>(rounds) * numbers);  // this rank's batches
+  const std::size_t numbers = sum.numbers().size();  // of a batch
   const auto classes = static_cast<std::size_t>(masked_ ? 0 : model_.config().classes);
-  std::vector<double> confusion(classes * classes);  // of this rank's batches
+  const std::size_t all_numbers = static_cast<std::size_t>(count) * numbers;
+  // The numbers of each batch, then the confusion [C, C] of all.
+  std::vector<double> counts(all_numbers + classes * classes);
+  const std::span<double> confusion = std::span(counts).subspan(all_numbers);
   std::vector<Computed> computed;
   const auto read = [&] {
     for (const Computed& batch : computed) {
       const std::vector<double> own = tally(batch, masked_, options.draws, confusion).numbers();
-      std::copy(own.begin(), own.end(), mine.data() + batch.round * numbers);
+      std::copy(own.begin(), own.end(), counts.data() + batch.number * std::ssize(own));
     }
     computed.clear();
   };
   Evaluation result;
-  result.confusion.resize(confusion.size());
-  for (std::int64_t round = 0; round < rounds && !result.interrupted; ++round) {
+  for (std::int64_t first = 0; first < count && !result.interrupted; first += parts) {
     if (const data::Batch* batch = loader.next()) {
       data::Batch hidden;  // with tokens hidden
-      auto count = static_cast<double>(batch->size);
+      auto scored = static_cast<double>(batch->size);
       if (options.masking) {
         hidden = *batch;
-        count = static_cast<double>(hide_for_evaluation(hidden, *options.masking));
+        scored = static_cast<double>(hide_for_evaluation(hidden, *options.masking));
       }
       compute(options.masking ? hidden : *batch, options);
-      computed.push_back({static_cast<std::size_t>(round),
-                          round * a_round + ranks_.rank() * batches.batch, count, results_.clone(),
+      const std::int64_t number = first + part;
+      computed.push_back({number, number * batches.batch, scored, results_.clone(),
                           sorted_rows(inputs_.microbatches()), batch->labels});
       if (computed.size() == kMostComputed) read();
     }
-    result.examples = std::min(total, (round + 1) * a_round);
+    result.examples = std::min(total, (first + parts) * batches.batch);
     if (options.progress) options.progress(result.examples, total);
     result.interrupted = options.stop && options.stop() && result.examples < total;
   }
   read();
 
-  set_scores(result, sum_over_ranks(mine, sum, ranks_), masked_, options.what);
-  for (const std::vector<double>& of_rank : ranks_.gather(confusion)) {
-    for (std::size_t i = 0; i < of_rank.size(); ++i) {
-      result.confusion[i] += static_cast<std::int64_t>(of_rank[i]);
-    }
+  if (!options.share.whole()) options.sum(counts);
+  for (std::size_t at = 0; at < all_numbers; at += numbers) {
+    sum.add(std::span(counts).subspan(at, numbers));  // in the order of the batches
   }
+  set_scores(result, sum, masked_, options.what);
+  result.confusion.assign(confusion.begin(), confusion.end());
   result.waited_seconds = loader.waited_seconds();
   result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return result;

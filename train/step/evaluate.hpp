@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,8 @@
 #include "data/masking.hpp"
 #include "data/tokenise.hpp"
 #include "nn/model.hpp"
-#include "train/ranks/ranks.hpp"
 #include "train/step/answers.hpp"
+#include "train/step/share.hpp"
 #include "train/step/step_graphs.hpp"
 #include "train/step/step_inputs.hpp"
 
@@ -40,19 +41,22 @@ struct EvaluateOptions {
   std::int64_t positions = 0;       // of a microbatch, see MicrobatchLimits; 0: whole batches
   /// The tokens to hide, for a model that predicts them: the same in every pass.
   std::optional<data::MaskingOptions> masking;
-  /// Asked after each batch, by all ranks at once after each one's; true ends the pass early.
+  /// The batches of the pass that are scored here, and the sum of what all processes counted:
+  /// called once, unless the share is whole, and exact, since no two count the same batch.
+  Share share = {};
+  std::function<void(std::span<double> counts)> sum = {};
+  /// Asked after each batch, by all processes after as many; true ends the pass early.
   std::function<bool()> stop;
   /// Called then with the examples done and to do.
   std::function<void(std::int64_t done, std::int64_t total)> progress;
 };
 
 /// Evaluates one model again and again. What it says about an example is a function of the model
-/// and the example: nn::answer_context(). Ranks take the batches of a pass in turn, and all know
-/// the result, which has the same bits on any number of them. On a GPU the pass over a batch is
-/// captured in a CUDA graph for each layout and replayed, also in later calls.
+/// and the example: nn::answer_context(). On a GPU the pass over a batch is captured in a CUDA
+/// graph for each layout and replayed, also in later calls.
 class Evaluator {
  public:
-  explicit Evaluator(const nn::Model& model, bool graphs = true, const Ranks& ranks = kAlone);
+  explicit Evaluator(const nn::Model& model, bool graphs = true);
 
   /// One pass over `split`, batches of `batches.batch` examples in file order: evaluating twice
   /// gives the same bits. NonFiniteError naming the first example whose scores are not finite.
@@ -73,7 +77,6 @@ class Evaluator {
   void submit(std::size_t microbatch, const EvaluateOptions& options);
 
   const nn::Model& model_;
-  const Ranks& ranks_;
   StepInputs inputs_;
   StepGraphs graphs_;
   bool masked_;     // hidden tokens are predicted, not classes

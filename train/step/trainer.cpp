@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -9,40 +10,22 @@
 
 namespace skytape::train {
 
-namespace {
-
-/// The microbatches that a rank computes.
-std::vector<Microbatch> microbatches_of_rank(std::vector<Microbatch> all, const Ranks& ranks) {
-  if (ranks.alone()) return all;
-  std::vector<Microbatch> mine;
-  for (auto i = static_cast<std::size_t>(ranks.rank()); i < all.size(); i += ranks.size()) {
-    mine.push_back(std::move(all[i]));
-  }
-  return mine;
-}
-
-}  // namespace
-
 Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::Schedule& schedule,
-                 std::uint64_t seed, const MicrobatchLimits& limits, bool graphs,
-                 const Ranks& ranks)
+                 std::uint64_t seed, const MicrobatchLimits& limits, bool graphs, StepShare share)
     : model_(model),
       optimizer_(model.parameters(), adamw, schedule),
       seed_(seed),
       limits_(limits),
-      ranks_(ranks),
       inputs_(model.parameters().values().device()),
       graphs_(model.parameters().values().device(), graphs),
-      sum_(ranks, model.parameters().gradients().numel(), model.parameters().values().device()) {
+      sum_(model.parameters().gradients().numel(), model.parameters().values().device(),
+           std::move(share)) {
   metric_sums_ = Tensor::zeros({2}, DType::f32, model.parameters().values().device());
 }
 
 void Trainer::step(const data::Batch& batch) {
   const Clock::time_point start = Clock::now();
-  std::vector<Microbatch> microbatches = microbatches_of(batch, limits_);
-  microbatches_ = std::ssize(microbatches);
-  sum_.begin(microbatches_);
-  inputs_.upload(batch, microbatches_of_rank(std::move(microbatches), ranks_),
+  inputs_.upload(batch, sum_.begin(microbatches_of(batch, limits_)),
                  {optimizer_.steps_done(), optimizer_.next_hyper()});
   add_time("data", start);
   for (std::size_t i = 0; i < inputs_.microbatches().size(); ++i) {
@@ -52,11 +35,10 @@ void Trainer::step(const data::Batch& batch) {
       graphs_.run(inputs_.layout(i), [=, this] { submit(i); });
     }
   }
-  if (!ranks_.alone()) {
+  if (sum_.needs_exchange()) {
     const Clock::time_point computed = Clock::now();
     sum_.exchange();
     add_time("exchange", computed);
-    agree_on_reached();
     update();
   }
   optimizer_.advance();
@@ -64,35 +46,22 @@ void Trainer::step(const data::Batch& batch) {
 }
 
 /// The work of a microbatch and, after the last one, the update: the whole step where a batch is one
-/// microbatch. It reads what changes from step to step from inputs_, on the device. With several
-/// processes (ranks) the gradients are summed first, and the update follows.
+/// microbatch. It reads what changes from step to step from inputs_, on the device.
 void Trainer::submit(std::size_t index) {
   model_.parameters().zero_gradients();
   add_microbatch(index);
-  if (ranks_.alone() && index + 1 == inputs_.microbatches().size()) update();
+  if (!sum_.needs_exchange() && index + 1 == inputs_.microbatches().size()) update();
 }
 
 void Trainer::update() {
   const Clock::time_point start = Clock::now();
-  if (!gradient_is_whole()) {
+  if (!sum_.is_one_part()) {
     model_.parameters().gradients().copy_from(sum_.gradients());
     tensor::accumulate(metric_sums_, sum_.metrics());
   }
   optimizer_.update(inputs_.hyper());
   model_.parameters().update_averages();
   add_time("optimiser", start);
-}
-
-/// A rank that has no microbatch in the first step cannot know which parameters a gradient reaches,
-/// and would update none. The first rank has one in every step.
-void Trainer::agree_on_reached() {
-  if (reached_known_) return;
-  reached_known_ = true;
-  std::string reached;
-  for (const Parameter& p : model_.parameters().parameters()) reached += p.has_gradient ? '1' : '0';
-  ranks_.broadcast(reached);
-  std::size_t i = 0;
-  for (Parameter& p : model_.parameters().parameters()) p.has_gradient = reached[i++] == '1';
 }
 
 void Trainer::add_microbatch(std::size_t index) {
@@ -111,7 +80,7 @@ void Trainer::add_microbatch(std::size_t index) {
     const nn::Scored scored = score(tape, index, batch, context);
     tape.backward(scored.loss);
 
-    if (gradient_is_whole()) {
+    if (sum_.is_one_part()) {
       std::array<tensor::Addition, 2> metrics = {
           {{metric_sums_.slice(0, 1), scored.loss.value().reshape({1})},
            {metric_sums_.slice(1, 2), scored.correct.reshape({1})}}};
@@ -135,9 +104,9 @@ nn::Scored Trainer::score(Tape& tape, std::size_t index, const DeviceBatch& batc
   }
   const auto examples = static_cast<double>(inputs_.examples());  // of all microbatches
   nn::Scored scored = model_.class_loss(tape, batch.input, batch.labels, context, examples);
-  if (microbatches_ > 1) {
+  const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());
+  if (here < examples) {
     // `correct` is divided by all examples already, the loss is the part's mean.
-    const auto here = static_cast<double>(inputs_.microbatches()[index].rows.size());
     scored.loss = affine(scored.loss, here / examples);
   }
   return scored;

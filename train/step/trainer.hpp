@@ -1,6 +1,5 @@
 // One optimiser step: upload, forward and backward of each microbatch, update. Nothing in a step
-// waits for the device, unless ranks exchange gradients through their hosts (step_sum.hpp); loss
-// and accuracy accumulate there and are read at log points only. On a GPU the step of each layout
+// waits for the device; loss and accuracy accumulate there and are read at log points only. On a GPU the step of each layout
 // of a batch is captured in a CUDA graph and replayed.
 #pragma once
 
@@ -11,8 +10,8 @@
 #include "data/batches.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
-#include "train/ranks/ranks.hpp"
 #include "train/step/microbatches.hpp"
+#include "train/step/share.hpp"
 #include "train/step/step_graphs.hpp"
 #include "train/step/step_inputs.hpp"
 #include "train/step/step_sum.hpp"
@@ -27,14 +26,14 @@ struct TrainMetrics {
 };
 
 /// Gradients and updates of a model. A batch is computed in microbatches: the mean loss of each
-/// counts with its share of the batch, so the gradient is that of the whole batch. Where several
-/// ranks train, each computes some of the microbatches, and all make the same update.
+/// counts with its share of the batch, so the gradient is that of the whole batch.
 class Trainer {
  public:
-  /// graphs: false submits every step op by op, also on a GPU.
+  /// graphs: false submits every step op by op, also on a GPU. share: the microbatches of this
+  /// process where several make the same steps.
   Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::Schedule& schedule,
           std::uint64_t seed, const MicrobatchLimits& limits, bool graphs = true,
-          const Ranks& ranks = kAlone);
+          StepShare share = {});
 
   /// One optimiser step on one batch.
   void step(const data::Batch& batch);
@@ -49,7 +48,7 @@ class Trainer {
   void check_finite(bool on) { check_finite_ = on; }
 
   /// Adds the seconds of every op to `seconds`, and of the rest of a step under "optimiser", "data"
-  /// and, between ranks, "exchange". nullptr: no longer.
+  /// and, between processes, "exchange". nullptr: no longer.
   void time_ops(OpSeconds* seconds) { seconds_ = seconds; }
 
   [[nodiscard]] nn::AdamW& optimizer() { return optimizer_; }
@@ -59,8 +58,6 @@ class Trainer {
   [[nodiscard]] std::int64_t summed_steps() const { return summed_steps_; }
   void resume_sums(std::int64_t steps) { summed_steps_ = steps; }
   [[nodiscard]] const StepGraphs& graphs() const { return graphs_; }
-  /// Seconds that the ranks exchanged gradients so far, waiting for the slowest included.
-  [[nodiscard]] double exchange_seconds() const { return sum_.seconds(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -68,9 +65,6 @@ class Trainer {
   void submit(std::size_t index);
   void add_microbatch(std::size_t index);
   void update();
-  void agree_on_reached();
-  /// One microbatch on one rank: the store's gradient is the step's.
-  [[nodiscard]] bool gradient_is_whole() const { return ranks_.alone() && microbatches_ == 1; }
   [[nodiscard]] nn::Scored score(Tape& tape, std::size_t index, const DeviceBatch& batch,
                                  const nn::StepContext& context) const;
 
@@ -78,13 +72,10 @@ class Trainer {
   nn::AdamW optimizer_;
   std::uint64_t seed_;
   MicrobatchLimits limits_;
-  const Ranks& ranks_;
-  StepInputs inputs_;              // this rank's microbatches
-  std::int64_t microbatches_ = 0;  // of the step, on all ranks
+  StepInputs inputs_;
   StepGraphs graphs_;
   StepSum sum_;
-  Tensor metric_sums_;          // f32[2]: loss and correct share since the last log point
-  bool reached_known_ = false;  // all ranks know which parameters a gradient reaches
+  Tensor metric_sums_;  // f32[2]: loss and correct share since the last log point
   std::int64_t summed_steps_ = 0;
   bool check_finite_ = false;
   OpSeconds* seconds_ = nullptr;

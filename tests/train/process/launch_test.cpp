@@ -66,7 +66,7 @@ TEST_CASE("every microbatch is one rank's") {
     for (const int size : {1, 2, 3, 5, 8}) {
       std::int64_t sum = 0;
       for (int rank = 0; rank < size; ++rank) {
-        const std::int64_t share = share_of(microbatches, rank, size);
+        const std::int64_t share = Share{rank, size}.of(microbatches);
         CHECK(share >= microbatches / size);
         CHECK(share <= microbatches / size + 1);
         sum += share;

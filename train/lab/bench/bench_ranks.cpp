@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "nn/model.hpp"
+#include "train/ranks/gradient_sum.hpp"
 #include "train/step/trainer.hpp"
 
 namespace skytape::train {
@@ -34,6 +35,11 @@ double part(const OpSeconds& seconds, const char* name, std::int64_t steps) {
   return found == seconds.end() ? 0 : found->second / static_cast<double>(steps);
 }
 
+/// Returns how many microbatches rank 0 of `ranks` computes: the most that one has.
+std::int64_t first_share(std::int64_t microbatches, std::int64_t ranks) {
+  return Share{0, ranks}.of(microbatches);
+}
+
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 }  // namespace
@@ -46,7 +52,7 @@ RankTimes measure_ranks(const BenchCase& c, const Ranks& ranks) {
   RankTimes times;
   times.microbatches = std::ssize(microbatches_of(batch, limits));
   times.parameters = model.parameters().gradients().numel();
-  ranks.together([&] {
+  together(ranks, [&] {
     if (times.microbatches < ranks.size()) {
       throw UsageError(
           fmt::format("bench: {} ranks, but a batch of {} examples is computed in {} "
@@ -54,7 +60,8 @@ RankTimes measure_ranks(const BenchCase& c, const Ranks& ranks) {
                       ranks.size(), c.batch, times.microbatches));
     }
   });
-  Trainer trainer(model, config.adamw, config.schedule, kSeed, limits, c.graphs, ranks);
+  GradientSum sum(ranks, model.parameters());
+  Trainer trainer(model, config.adamw, config.schedule, kSeed, limits, c.graphs, sum.share());
   for (int warm_up = 0; warm_up < 2; ++warm_up) trainer.step(batch);
 
   OpSeconds seconds;
@@ -65,14 +72,15 @@ RankTimes measure_ranks(const BenchCase& c, const Ranks& ranks) {
   std::vector<double> mine = {step, part(seconds, "exchange", c.steps),
                               part(seconds, "optimiser", c.steps), part(seconds, "data", c.steps)};
   const auto rounds = Clock::now();
-  for (int i = 0; i < kShortRounds; ++i) (void)ranks.largest(0);
+  for (int i = 0; i < kShortRounds; ++i) (void)gather(ranks, {0});
   mine.push_back(since(rounds) / kShortRounds);
-  for (const std::vector<double>& one : ranks.gather(mine)) {
+  const std::vector<double> all = gather(ranks, mine);
+  for (auto one = all.begin(); one != all.end(); one += std::ssize(mine)) {
     times.ranks.push_back({one[0], one[0] - one[1] - one[2] - one[3], one[1], one[2], one[3]});
   }
   times.short_round_seconds = mine.back();
   times.microbatch_seconds =
-      times.ranks[0].compute / static_cast<double>(share_of(times.microbatches, 0, ranks.size()));
+      times.ranks[0].compute / static_cast<double>(first_share(times.microbatches, ranks.size()));
   return times;
 }
 
@@ -109,7 +117,7 @@ double modelled_exchange(const Network& network, Reduce reduce, std::int64_t ran
                          std::int64_t microbatches, double parameters) {
   if (ranks == 1) return 0;
   const auto size = static_cast<double>(ranks);
-  const auto rows = static_cast<double>(share_of(microbatches, 0, static_cast<int>(ranks)));
+  const auto rows = static_cast<double>(first_share(microbatches, ranks));
   const double sent = reduce == Reduce::fast ? 2 : rows + 1;  // in parameters
   const double bytes = sent * (1 - 1 / size) * kNumberBytes * parameters;
   const double rounds = kRounds * std::ceil(std::log2(size));
@@ -136,7 +144,7 @@ Table modelled_table(const RankTimes& times, double parameters, Reduce reduce) {
     std::vector<Cell> row = {static_cast<double>(ranks)};
     for (const bool fixed : {true, false}) {
       const std::int64_t all = fixed ? kLargeBatch : ranks * times.microbatches;
-      const auto mine = static_cast<double>(share_of(all, 0, static_cast<int>(ranks)));
+      const auto mine = static_cast<double>(first_share(all, ranks));
       for (const Network& network : kNetworks) {
         const double exchange = modelled_exchange(network, reduce, ranks, all, parameters);
         const double step = mine * part + exchange;

@@ -217,7 +217,7 @@ int run_kernels(const BenchFlags& flags) {
 /// The step of several ranks instead: measured, then modelled for more of them.
 int run_ranks(const BenchFlags& flags, const Ranks& ranks) {
   BenchCase c = flags.all;
-  ranks.together([&] {
+  together(ranks, [&] {
     set_threads(flags.threads == 0 ? ranks.default_threads() : flags.threads);
     c.device = parse_device(flags.device);
     c.graphs = !flags.no_graph;

@@ -1,0 +1,33 @@
+// The part of the work that falls to this process where several train one model (train/ranks/). By
+// default it is all of it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "tensor/core/tensor.hpp"
+
+namespace skytape::train {
+
+/// Of things numbered from 0 those whose number is `part` modulo `parts`.
+struct Share {
+  std::int64_t part = 0, parts = 1;
+
+  [[nodiscard]] bool whole() const { return parts == 1; }
+  /// Returns how many of `count` things are in it.
+  [[nodiscard]] std::int64_t of(std::int64_t count) const {
+    return (count + parts - 1 - part) / parts;
+  }
+};
+
+/// The share of a training step's microbatches, and the sum with those of the other processes.
+struct StepShare {
+  Share share = {};
+  bool in_order = false;  // the sum is made in the order of all microbatches: it needs each of them
+  /// Sets `total` f32[n] to the sum over all processes. `rows` f32[m, n]: of each microbatch of this
+  /// one if in_order; else `total` holds their sum. `microbatches`: how many all have. Not called
+  /// where the share is whole.
+  std::function<void(const Tensor& rows, std::int64_t microbatches, Tensor& total)> sum = {};
+};
+
+}  // namespace skytape::train
