@@ -47,6 +47,7 @@ Program::Program(const std::filesystem::path& scratch, const std::vector<std::st
     : out_(place.output.empty() ? scratch / "stdout.txt" : place.output),
       err_(scratch / "stderr.txt") {
   std::vector<std::string> words = place.launcher;
+  std::filesystem::remove(err_);  // an earlier program's
   std::string program = place.program.empty() ? program_path() : place.program;
   // A bundle for GPUs has skytape-lab alone, which has all commands.
   const bool lab = !arguments.empty() && program_of(arguments.front()) == "skytape-lab";
@@ -77,6 +78,8 @@ bool Program::running() {
   if (!reaped_ && ::waitpid(process_, &status_, WNOHANG) == process_) reaped_ = true;
   return !reaped_;
 }
+
+std::string Program::said() const { return contents(err_); }
 
 Finished Program::wait() {
   if (!reaped_) {

@@ -44,6 +44,8 @@ class Program {
   void kill(int signal) const;
   [[nodiscard]] pid_t id() const { return process_; }
   [[nodiscard]] bool running();
+  /// Returns its standard error so far.
+  [[nodiscard]] std::string said() const;
   /// Waits for its end.
   Finished wait();
 

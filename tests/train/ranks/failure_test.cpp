@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <thread>
 
 #include "tests/support/doctest.hpp"
@@ -30,6 +31,16 @@ double seconds_to_end(Program& job, Finished& end) {
   const auto start = Clock::now();
   end = job.wait();
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Returns whether a process ends within so many seconds.
+bool ends_within(double seconds, pid_t process) {
+  const auto start = Clock::now();
+  while (runs(process)) {
+    if (std::chrono::duration<double>(Clock::now() - start).count() > seconds) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
 }
 
 }  // namespace
@@ -102,28 +113,58 @@ TEST_CASE("SIGTERM to any rank stops all after the same step, with a checkpoint 
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("job") / "last.safetensors"));
 }
 
-TEST_CASE("a rank that is killed ends the job, whose last checkpoint can be resumed") {
+TEST_CASE("whoever is killed and whenever, the job ends, and its last checkpoint can be resumed") {
   if (!mpirun_or_skip()) return;
   const Workshop w;
-  REQUIRE(w.finish(train_together(w, "whole", 40)).code == 0);
-  for (const std::size_t victim : {0u, 1u}) {
-    Program job(w.folder.path(), train_together(w, "job", 40, {"--resume"}), ranks(2));
-    const std::vector<pid_t> processes =
-        ranks_in_training(job, 2, w.run("job"), victim == 0 ? 2 : 9);
+  const auto words = [&](const char* name) {
+    return train_together(w, name, 240, {"--resume"});  // evaluated every 5 steps
+  };
+  REQUIRE(w.finish(words("whole")).code == 0);
+  const fs::path run = w.run("job");
+  const auto writes = [&] {
+    const fs::directory_iterator files(run);
+    return std::any_of(begin(files), end(files),
+                       [](const auto& file) { return file.path().extension() == ".tmp"; });
+  };
+  // The step before an evaluation is in the metrics, the evaluation is not yet.
+  const auto evaluates = [&] {
+    const std::string metrics = data::synthetic::read_file(run / "metrics.jsonl");
+    const std::string last = metrics.substr(metrics.rfind('{'));
+    return contains(last, "\"kind\":\"train\"") && contains(last, "0,\"steps_per_second\"");
+  };
+  struct Case {
+    std::vector<std::size_t> victims;  // ranks
+    bool launcher;
+    std::function<bool()> moment;  // none: at any
+  };
+  const std::vector<Case> cases = {
+      {{0}, false, {}},     {{1}, false, {}},      {{1}, false, evaluates}, {{0}, false, writes},
+      {{1}, false, writes}, {{}, true, evaluates}, {{0, 1}, true, writes}};
+  for (const Case& c : cases) {
+    CAPTURE(&c - cases.data());
+    Program job(w.folder.path(), words("job"), ranks(2));
+    wait_for_steps(job, 2);
+    const std::vector<pid_t> processes = processes_of(job, 2);
     REQUIRE(processes.size() == 2);
-    ::kill(processes[victim], SIGKILL);
+    // The moment may pass unseen, and is not waited for until the end.
+    const auto start = Clock::now();
+    const auto over = [&] { return Clock::now() - start > std::chrono::milliseconds(100); };
+    while (c.moment && !c.moment() && !over()) continue;
+    for (const std::size_t victim : c.victims) ::kill(processes[victim], SIGKILL);
+    if (c.launcher) job.kill(SIGKILL);
     Finished end;
     CHECK(seconds_to_end(job, end) < 60);
     CHECK(end.code != 0);
+    for (const pid_t process : processes) CHECK(ends_within(60, process));
   }
-  const Finished last = w.finish(train_together(w, "job", 40, {"--resume"}), ranks(2));
+  const Finished last = w.finish(words("job"), ranks(2));
   CAPTURE(last.err);
   CHECK(last.code == 0);
-  CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("job") / "last.safetensors"));
-  CHECK(metrics_of(w.run("whole")) == metrics_of(w.run("job")));
-  for (const fs::directory_entry& entry : fs::directory_iterator(w.run("job"))) {
-    CHECK(entry.path().extension() != ".tmp");
+  for (const char* file : {"last.safetensors", "best.safetensors"}) {
+    CHECK(same_tensors(w.run("whole") / file, run / file));
   }
+  CHECK(metrics_of(w.run("whole")) == metrics_of(run));
+  CHECK_FALSE(writes());
 }
 
 TEST_CASE("a rank that hangs is named, and the job ends within its time limit") {

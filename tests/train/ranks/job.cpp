@@ -3,8 +3,10 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <fstream>
+#include <thread>
 
 #include "data/files/json.hpp"
 #include "tests/support/doctest.hpp"
@@ -15,9 +17,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The parent of a process and its program's name, from /proc.
+/// The parent of a process, its state and its program's name, from /proc.
 struct Stat {
   pid_t parent = 0;
+  char state = 'X';  // dead, as one that is not there
   std::string name;
 };
 Stat stat_of(const std::string& process) {
@@ -26,7 +29,7 @@ Stat stat_of(const std::string& process) {
   std::getline(in, line);
   const std::size_t open = line.find('('), close = line.rfind(')');
   if (close == line.npos) return {};
-  return {static_cast<pid_t>(std::atoi(line.substr(close + 4).c_str())),
+  return {static_cast<pid_t>(std::atoi(line.substr(close + 4).c_str())), line.at(close + 2),
           line.substr(open + 1, close - open - 1)};
 }
 
@@ -76,6 +79,17 @@ std::vector<pid_t> processes_of(const Program& job, int count) {
   }
   std::sort(found.begin(), found.end());
   return static_cast<int>(found.size()) == count ? found : std::vector<pid_t>{};
+}
+
+void wait_for_steps(Program& job, int lines) {
+  while (job.running() && count_of(job.said(), "\nstep ") < lines) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+bool runs(pid_t process) {
+  const char state = stat_of(std::to_string(process)).state;
+  return state != 'X' && state != 'Z';
 }
 
 std::vector<std::string> train_together(const Workshop& w, const std::string& name, int steps,

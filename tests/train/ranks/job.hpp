@@ -20,6 +20,12 @@ namespace skytape::test {
 /// The processes of the ranks of a running job, in no order; empty before all have started.
 [[nodiscard]] std::vector<pid_t> processes_of(const Program& job, int count);
 
+/// Waits until a job has said so many lines of steps, or has ended.
+void wait_for_steps(Program& job, int lines);
+
+/// Returns whether a process is there and has not ended.
+[[nodiscard]] bool runs(pid_t process);
+
 /// `train` of a small model: batches of 8 examples in 4 microbatches.
 [[nodiscard]] std::vector<std::string> train_together(const Workshop& w, const std::string& name,
                                                       int steps,
