@@ -387,8 +387,8 @@ void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeight
   constexpr int kBytes = sizeof(Shared);
   cuda::launch({"mlp backward on tensor cores", static_cast<unsigned>(chunks), kThreads, kBytes},
                backward_kernel, plan, arrays(x, w),
-               reinterpret_cast<const MlpMetadata*>(metadata.data<std::int32_t>()), dy.data<float>(),
-               dx.data<float>(), partial.data<float>(), chunk);
+               reinterpret_cast<const MlpMetadata*>(metadata.data<std::int32_t>()),
+               dy.data<float>(), dx.data<float>(), partial.data<float>(), chunk);
   columns<1, float>(1, chunks, size, PartialEntry<float>{partial.data<float>(), chunks, size},
                     dparams.data<float>());
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "attention/registry.hpp"
 #include "nn/model.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/free_memory.hpp"
@@ -13,10 +14,14 @@ namespace {
 
 constexpr std::int64_t kNumberBytes = 4;  // f32
 
-/// The rows of a layer that backward reads besides its method's own: of width E (norms,
-/// projections, residuals, dropped values) and of width F. Measured with V-Mean, which keeps next
-/// to nothing.
-constexpr std::int64_t kRowsOfWidth = 10, kRowsOfHidden = 3;
+/// Numbers of a layer and position that stay until backward, besides the method's own. Of width E:
+/// queries and keys where the method reads them, values, both norms, the method's output, the sum
+/// behind attention and that behind the MLP. Of width F: the hidden channels before and after GELU.
+std::int64_t kept_of_position(const nn::ModelConfig& model) {
+  const attention::Spec& method = attention::find(model.attention);
+  const std::int64_t queries_and_keys = method.values_only ? 0 : method.shared_qk ? 1 : 2;
+  return (6 + queries_and_keys) * model.width + 2 * model.ff_width;
+}
 
 /// Embedding and layers, which are all of a model but a few rows. They are declared, not allocated.
 std::int64_t parameter_bytes(const nn::ModelConfig& model) {
@@ -54,9 +59,8 @@ std::string megabytes(std::int64_t bytes) {
 
 MemoryEstimate estimate_memory(const RunConfig& config, std::int64_t longest) {
   const nn::ModelConfig& model = config.model;
-  const std::int64_t row = kRowsOfWidth * model.width + kRowsOfHidden * model.ff_width;
-  return {parameter_bytes(model),
-          kNumberBytes * positions_at_once(config, longest) * model.layers * row};
+  return {parameter_bytes(model), kNumberBytes * positions_at_once(config, longest) * model.layers *
+                                      kept_of_position(model)};
 }
 
 std::string memory_text(const RunConfig& config, std::int64_t longest) {
