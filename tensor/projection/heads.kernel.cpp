@@ -1,6 +1,5 @@
-// Rearranges the operands of the gradient of projections by head: gradients side by side with their
-// sums, in one pass, and weights one below the other. Also makes biases of rows that are sums of
-// others.
+// Stacks weights one below the other, for the gradient of projections by head, and makes biases of
+// rows that are sums of others.
 #include "tensor/projection/heads.hpp"
 
 #include "tensor/launch/columns.hpp"
@@ -9,23 +8,6 @@
 
 namespace skytape::tensor {
 namespace {
-
-/// Entry (i, j) of the gathered matrix, stored as it is summed: columns() asks for each one once.
-template <class T> struct GatheredEntry {
-  HeadsPlan plan;
-  OfEach<const T> parts;  // [B, H, N, D]
-  T* rows;                // [B N, P H D]
-  HD T operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
-    const std::int64_t p = plan.part_of(j);
-    const T* const from = parts.at(p);
-    const T value = from == nullptr
-                        ? T(0)
-                        : from[plan.place_of_row(i) + plan.place_in_part(j - p * plan.out())];
-    rows[i * plan.columns() + j] = value;
-    return value;
-  }
-  HD T operator()(int k, std::int64_t o, std::int64_t i) const { return (*this)(k, o, i, 0); }
-};
 
 /// Entry (row, column) of dy as a matrix [B N, P H D].
 template <class T> struct Gradient {
@@ -90,15 +72,6 @@ template <class T> struct StackedEntry {
 };
 
 }  // namespace
-
-void gather_heads_on(Backend, const HeadsPlan& plan, std::span<const Tensor> parts,
-                     GatheredHeads& g) {
-  dispatch_float(g.rows.dtype(), [&]<class T>() {
-    columns<1, T>(1, g.rows.size(0), g.rows.size(1),
-                  GatheredEntry<T>{plan, of_each<const T>(parts), g.rows.data<T>()},
-                  g.sums.data<T>());
-  });
-}
 
 void add_biases_on(Backend, const HeadsPlan& plan, const Tensor& sums,
                    std::span<const Tensor> biases, Tensor& y) {
