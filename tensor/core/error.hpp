@@ -8,31 +8,24 @@
 
 namespace skytape {
 
-/// Wrong use of a function or a failed check. The program exits with `exit_code()` (the table in
-/// train/cli/README.md).
-class Error : public std::runtime_error {
- public:
-  explicit Error(const std::string& text, int exit_code = 1)
-      : std::runtime_error(text), exit_code_(exit_code) {}
-  [[nodiscard]] int exit_code() const { return exit_code_; }
-
- private:
-  int exit_code_;
+/// Wrong use of a function or a failed check.
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
 };
 
-/// Unknown name, key or flag, or a value out of range (exit code 2).
+/// Unknown name, key or flag, or a value out of range.
 struct UsageError : Error {
-  explicit UsageError(const std::string& text) : Error(text, 2) {}
+  using Error::Error;
 };
 
-/// Data or checkpoint missing, foreign or broken (exit code 3).
+/// Data or checkpoint missing, foreign or broken.
 struct DataError : Error {
-  explicit DataError(const std::string& text) : Error(text, 3) {}
+  using Error::Error;
 };
 
-/// A loss, gradient or activation is not finite (exit code 4).
+/// A loss, gradient or activation is not finite.
 struct NonFiniteError : Error {
-  explicit NonFiniteError(const std::string& text) : Error(text, 4) {}
+  using Error::Error;
 };
 
 /// A part of a message, whatever a stream prints. What it is of is forgotten here, so that a

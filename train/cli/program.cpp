@@ -18,7 +18,6 @@
 namespace skytape::train {
 namespace {
 
-constexpr int kWrongUsage = 2;
 constexpr double kTurnSeconds = 3;  // ranks that do not know each other yet may start so far apart
 
 /// All ranks of a job have the same command line: one says what is wrong with it. The others stay
@@ -64,7 +63,7 @@ int run_program(const std::string& name, const std::string& idea,
     check_threads();
     code = run_chosen(name, idea, build_facts() + mpi_facts(), add_commands, argc, argv);
   } catch (const Error& error) {
-    code = fail(name, error.what(), error.exit_code());
+    code = fail(name, error.what(), exit_code_of(error));
   } catch (const std::exception& error) {
     problem = describe(error);
     code = 1;

@@ -9,7 +9,6 @@
 #include <system_error>
 #include <thread>
 
-#include "tensor/core/error.hpp"
 #include "train/process/signals.hpp"
 
 namespace skytape::train {
@@ -35,8 +34,11 @@ std::string describe(const std::exception& error) {
 }
 
 int exit_code_of(const std::exception& error) {
-  const auto* own = dynamic_cast<const Error*>(&error);
-  return own != nullptr ? own->exit_code() : 1;
+  if (const auto* coded = dynamic_cast<const CodedError*>(&error)) return coded->exit_code;
+  if (dynamic_cast<const UsageError*>(&error) != nullptr) return kWrongUsage;
+  if (dynamic_cast<const DataError*>(&error) != nullptr) return kBadData;
+  if (dynamic_cast<const NonFiniteError*>(&error) != nullptr) return kNotFinite;
+  return kFailed;
 }
 
 bool waits_to_report(int rank, double turn) {

@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "tensor/core/error.hpp"
+#include "train/process/failure.hpp"
 
 namespace skytape::train {
 namespace {
@@ -56,7 +56,7 @@ void leave_on_signals() { handle(leave); }
 void watch_signals() { handle(remember_signal); }
 
 void stop_if_signalled() {
-  if (g_signal != 0) throw Error("stopped by a signal", kSignalled + g_signal);
+  if (g_signal != 0) throw CodedError("stopped by a signal", kSignalled + g_signal);
 }
 
 int signal_received() { return g_signal; }

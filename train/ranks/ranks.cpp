@@ -318,7 +318,7 @@ int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&
   } catch (const AgreedError& error) {
     if (ranks.first()) print_error(error.what());
     wait_for_all(ranks);
-    return error.exit_code();
+    return error.exit_code;
   } catch (const std::exception& error) {
     ranks.fail(error);
   }

@@ -13,6 +13,7 @@
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
+#include "train/process/failure.hpp"
 #include "train/ranks/job.hpp"
 #include "train/step/share.hpp"
 
@@ -34,8 +35,8 @@ struct RanksOptions {
 };
 
 /// An error that all ranks throw, since they told each other: one of them prints it.
-struct AgreedError : Error {
-  using Error::Error;
+struct AgreedError : CodedError {
+  using CodedError::CodedError;
 };
 
 class Ranks;

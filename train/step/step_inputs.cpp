@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -14,10 +15,15 @@
 namespace skytape::train {
 namespace {
 
-// Bytes from the start: AdamW's numbers, the step, the fewest tokens of each sequence, the
-// microbatches. Of a microbatch: ids and mask of each sequence, labels, targets of each sequence.
-constexpr std::int64_t kHyper = 0, kStep = 32, kFewest = 36, kMicrobatches = 64;
 constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector loads
+
+/// The numbers before the microbatches. Of each of these follow ids and mask of each sequence,
+/// labels, and targets of each sequence.
+struct alignas(kAlignment) Header {
+  std::array<double, 4> hyper;  // AdamW's numbers
+  std::int32_t step;
+  std::array<std::int32_t, nn::kMaxSequences> fewest;  // tokens of each sequence
+};
 
 std::int64_t align(std::int64_t bytes) { return ceil_div(bytes, kAlignment) * kAlignment; }
 
@@ -86,7 +92,7 @@ void write_microbatch(const data::Batch& batch, const Microbatch& microbatch, co
 /// Room for microbatches of full width, so that each stays where it is.
 void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>& microbatches) {
   begins_.clear();
-  std::int64_t end = kMicrobatches;
+  std::int64_t end = sizeof(Header);
   for (const Microbatch& microbatch : microbatches) {
     begins_.push_back(end);
     end += places_of(std::ssize(microbatch.rows), std::max(microbatch.width, batch.nominal_length),
@@ -107,15 +113,12 @@ void StepInputs::upload(const data::Batch& batch, std::vector<Microbatch> microb
   examples_ = batch.size;
   target_rate_ = batch.target_rate;
   std::byte* const to = staging_->host();
-  std::memcpy(to + kHyper, numbers.hyper.data(), sizeof(numbers.hyper));
-  const auto step = static_cast<std::int32_t>(numbers.step);
-  std::memcpy(to + kStep, &step, sizeof(step));
-  for (std::int64_t t = 0; t < sequences_; ++t) {
-    const std::vector<std::int32_t>& counts = batch.unmasked[static_cast<std::size_t>(t)];
-    const std::int32_t fewest = *std::min_element(counts.begin(), counts.end());
-    std::memcpy(to + kFewest + 4 * t, &fewest, sizeof(fewest));
+  Header header{numbers.hyper, static_cast<std::int32_t>(numbers.step), {}};
+  for (std::size_t t = 0; t < static_cast<std::size_t>(sequences_); ++t) {
+    header.fewest[t] = *std::min_element(batch.unmasked[t].begin(), batch.unmasked[t].end());
   }
-  std::int64_t end = kMicrobatches;
+  std::memcpy(to, &header, sizeof(header));
+  std::int64_t end = sizeof(Header);
   for (std::size_t i = 0; i < microbatches_.size(); ++i) {
     const Microbatch& microbatch = microbatches_[i];
     const Places places =
@@ -137,8 +140,8 @@ DeviceBatch StepInputs::device_batch(std::size_t index) const {
   for (std::size_t t = 0; t < static_cast<std::size_t>(sequences_); ++t) {
     batch.input.ids[t] = view(places.ids[t], {examples, width}, DType::i32);
     batch.input.mask[t] = view(places.mask[t], {examples, width}, DType::f32);
-    batch.fewest_tokens[t] =
-        staging_->place().view(kFewest + 4 * static_cast<std::int64_t>(t), {1}, DType::i32);
+    batch.fewest_tokens[t] = staging_->place().view(
+        offsetof(Header, fewest) + t * sizeof(std::int32_t), {1}, DType::i32);
     if (places.targets == 0) continue;
     const Shape shape = {examples, places.targets};
     batch.targets.at[t] = view(places.target_at[t], shape, DType::i32);
@@ -149,8 +152,12 @@ DeviceBatch StepInputs::device_batch(std::size_t index) const {
   return batch;
 }
 
-Tensor StepInputs::step() const { return staging_->place().view(kStep, {1}, DType::i32); }
-Tensor StepInputs::hyper() const { return staging_->place().view(kHyper, {4}, DType::f64); }
+Tensor StepInputs::step() const {
+  return staging_->place().view(offsetof(Header, step), {1}, DType::i32);
+}
+Tensor StepInputs::hyper() const {
+  return staging_->place().view(offsetof(Header, hyper), {4}, DType::f64);
+}
 
 std::vector<std::int64_t> StepInputs::layout(std::size_t index) const {
   const Microbatch& microbatch = microbatches_.at(index);
