@@ -28,8 +28,8 @@ struct NonFiniteError : Error {
   using Error::Error;
 };
 
-/// A part of a message, whatever a stream prints. What it is of is forgotten here, so that a
-/// message costs its file one call: it used to cost a separate template, a tenth of all compiling.
+/// A part of a message, whatever a stream prints. Its type is erased, so that a message costs its
+/// file one call and not a template, which would be a tenth of all compiling.
 class Part {
  public:
   Part(const char* text)

@@ -170,11 +170,14 @@ template <class T> std::size_t table_bytes(std::int64_t rows) {
   return static_cast<std::size_t>(rows) * kWarp * sizeof(Four<T>);
 }
 
+/// Shared memory for a block's tables, as far as the device has it.
+std::size_t room_for_tables() { return std::min(kTableBytes, cuda::device_facts().shared_bytes); }
+
 }  // namespace
 
 bool token_table_fits(std::int64_t rows, DType dtype) {
   return (dtype == DType::f64 ? table_bytes<double>(rows) : table_bytes<float>(rows)) <=
-         kTableBytes;
+         room_for_tables();
 }
 
 void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Tensor& dx,
@@ -185,7 +188,7 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
   const std::int64_t n = list ? ceil_div(dx.size(1), kAhead) : dx.size(1);
   const std::int64_t e = dx.size(2);
   ENSURE(dx.rows() <= std::numeric_limits<std::int32_t>::max() / 2,
-         "look_up: too many tokens for its sums: ", dx);
+         "token_sums: too many tokens: ", dx);
   const std::int64_t rows = dtable.defined() ? dtable.size(0) : 0;
   std::int64_t row_lanes = 1;
   while (row_lanes < kWarp && 4 * row_lanes < e) row_lanes *= 2;
@@ -194,7 +197,7 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
   dispatch_float(dx.dtype(), [&]<class T>() {
     const std::size_t bytes = table_bytes<T>(rows);
     const auto warps = static_cast<std::int64_t>(
-        std::min<std::size_t>(kMostWarps, kTableBytes / std::max<std::size_t>(bytes, 1)));
+        std::min<std::size_t>(kMostWarps, room_for_tables() / std::max<std::size_t>(bytes, 1)));
     // A function of the sizes alone, so that no sum depends on a grid.
     const std::int64_t most = std::max<std::int64_t>(1, kMostParts / slices);
     const std::int64_t group_count = ceil_div(groups, std::min(most, ceil_div(groups, warps)));

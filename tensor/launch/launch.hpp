@@ -71,7 +71,7 @@ struct Team {
   [[nodiscard]] bool leader() const { return true; }
 };
 
-inline constexpr std::int64_t kParallelWork = 1 << 14;  // elements below which one thread is faster
+inline constexpr std::int64_t kParallelWork = 1 << 14;  // with fewer elements one thread is faster
 
 template <class F> void map(std::int64_t n, const F& f) {
   // Blocks of whole vectors: scalar and vector exponentials differ in the last bit, so where the
@@ -90,6 +90,7 @@ template <class F> void rows(std::int64_t count, std::int64_t width, const F& f)
 }
 
 }  // namespace cpu
+// One definition f_on(Backend, …) becomes f_on(Cpu, …) by g++ and f_on(Cuda, …) by nvcc.
 using Backend = Cpu;
 using cpu::map;
 using cpu::rows;

@@ -208,6 +208,9 @@ AddedBiasGradients add_biases_backward(const Tensor& sums, std::span<const Tenso
                                        std::span<const Tensor> dy) {
   const HeadsPlan plan = plan_of_parts("add_biases_backward", dy);
   require_biases("add_biases_backward", plan, sums, biases);
+  for (const Tensor& part : dy) {
+    if (part.defined()) require_same_kind("add_biases_backward", {&sums, &part});
+  }
   AddedBiasGradients d{empty_like(sums), empty_like(sums, {plan.parts, plan.out()})};
   on_device(sums.device(),
             [&](auto tag) { add_biases_backward_on(tag, plan, sums, biases, dy, d); });

@@ -23,8 +23,8 @@ struct ProjectionGradients {
   Tensor dweights;  // [P, H D, E]
   Tensor dbiases;   // [P, H D]
 };
-/// Everything that project_heads was given, from dy: P of [B, H, N, D], or undefined where a
-/// gradient is zero; not all of them. One kernel where that fits: f32 on CUDA, products at bf16, E
+/// The gradients of x, weights and biases from dy, P of [B, H, N, D]. An undefined one counts as
+/// zero, but at least one is defined. One kernel where that fits: f32 on CUDA, products at bf16, E
 /// and D multiples of 4, E and H D at most 64; elsewhere a product each for dx and dweights.
 [[nodiscard]] ProjectionGradients project_heads_backward(const Tensor& x,
                                                          std::span<const Tensor> weights,
@@ -37,7 +37,7 @@ struct AddedBiasGradients {
   Tensor dsums;    // [B, N, 1]
   Tensor dbiases;  // [P, H D]
 };
-/// dy: P of [B, H, N, D], or undefined where a gradient is zero; not all of them.
+/// dy: P of [B, H, N, D]. An undefined one counts as zero, but at least one is defined.
 [[nodiscard]] AddedBiasGradients add_biases_backward(const Tensor& sums,
                                                      std::span<const Tensor> biases,
                                                      std::span<const Tensor> dy);
@@ -47,7 +47,7 @@ struct GatheredHeads {
   Tensor rows;  // [B N, P H D]
   Tensor sums;  // [P H D], of all rows: the biases' gradients
 };
-/// parts: P of [B, H, N, D], or undefined where a gradient is zero; not all of them.
+/// parts: P of [B, H, N, D]. An undefined one counts as zero, but at least one is defined.
 [[nodiscard]] GatheredHeads gather_heads(std::span<const Tensor> parts);
 
 /// The weights one below the other: P of [H D, E] -> [P H D, E].

@@ -8,8 +8,8 @@
 namespace skytape::tensor {
 namespace {
 
-/// Calls f(entries by head, the same entries in their row, D) for each head of each row. By head
-/// they are [B, H, N, D], in rows [B N, H D] whose starts are `stride` apart.
+/// Calls f(D numbers of a head in [B, H, N, D], the same D in rows [B N, H D] whose starts are
+/// `stride` apart, D) for each head of each row.
 template <class T, class Rows, class F>
 void each_head(const HeadsPlan& plan, T* by_head, Rows* rows, std::int64_t stride, const F& f) {
 #pragma omp parallel for schedule(static) if (plan.part_size() > cpu::kParallelWork)

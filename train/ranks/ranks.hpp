@@ -31,7 +31,7 @@ enum class Reduce { automatic, ordered, fast };
 
 struct RanksOptions {
   Reduce reduce = Reduce::automatic;
-  double limit_seconds = 40;  // that the ranks wait for one of them
+  double limit_seconds = 40;  // how long ranks wait for a missing one
 };
 
 /// An error that all ranks throw, since they told each other: one of them prints it.

@@ -22,7 +22,7 @@ missing=$(ldd "$LAB" | sed -n 's/^[[:space:]]*\([^ ]*\) => not found.*/\1/p' | x
 [ -z "$missing" ] || stop 2 "$LAB needs $missing; LD_LIBRARY_PATH is to name the folder"
 gpu=$(nvidia-smi -L 2>&1) || stop 1 "no GPU answers on this machine (nvidia-smi -L failed)"
 PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin # for compute-sanitizer
-nvidia-smi dmon -d 30 >/dev/null 2>&1 &      # without a program that has it open the driver starts anew
+nvidia-smi dmon -d 30 >/dev/null 2>&1 &      # keeps the driver loaded: else each command starts it anew
 keeper=$!
 disown
 
@@ -35,11 +35,14 @@ echo "$gpu; $("$LAB" --version 2>&1 | head -1)" >"$RESULTS/machine.txt"
 
 # verdict NAME WORDS SECONDS: notes it, and packs what there is.
 verdict() {
-  printf '%s\t%s\t%s\n' "$@" >>"$RESULTS/verdicts.tsv"
-  echo "== $1: $2 ($3 s)"
-  cp "$RESULTS/verdicts.tsv" "$OUT/"
-  tar -C "$RESULTS" -czf "$scratch/$BASHPID.tar.gz" . 2>/dev/null # others may still write
-  mv "$scratch/$BASHPID.tar.gz" "$OUT/gpu_check.tar.gz"
+  (
+    flock 9 # one packs at a time: an older archive must not replace a newer one
+    printf '%s\t%s\t%s\n' "$@" >>"$RESULTS/verdicts.tsv"
+    echo "== $1: $2 ($3 s)"
+    cp "$RESULTS/verdicts.tsv" "$OUT/"
+    tar -C "$RESULTS" -czf "$OUT/gpu_check.tar.gz.part" . 2>/dev/null # others may still write
+    mv "$OUT/gpu_check.tar.gz.part" "$OUT/gpu_check.tar.gz"
+  ) 9>"$scratch/lock"
 }
 # limited NAME SECONDS COMMAND…: runs a command or function.
 limited() {
@@ -72,7 +75,8 @@ source "$COMMANDS"
 for check in $CHECKS; do
   [[ " $ALL_CHECKS " == *" $check "* ]] || stop 2 "CHECKS: expected some of '$ALL_CHECKS', got '$check'"
 done
-export B LAB TESTS RESULTS
+export B LAB TESTS RESULTS OUT
+export DATA GOLDENS PRECISIONS BENCH_LENGTHS PYTHON PEER ARENA SMALL # as gpu_commands.sh sets them
 # shellcheck disable=SC2046  # a list
 export -f $(compgen -A function)
 for check in $CHECKS; do "check_$check"; done

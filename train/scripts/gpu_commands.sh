@@ -21,8 +21,9 @@ check_smoke() {
 
 # cuda_tests ARGUMENTS…: here is a GPU, and no case may be skipped for want of one.
 cuda_tests() {
-  OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$LAB "$TESTS" "$@" | tee "$RESULTS/said.$BASHPID"
-  [ "${PIPESTATUS[0]}" -eq 0 ] && ! grep -q 'CUDA cases skipped' "$RESULTS/said.$BASHPID"
+  local said=$RESULTS/said.$BASHPID
+  OMP_WAIT_POLICY=passive SKYTAPE_PROGRAM=$LAB "$TESTS" "$@" | tee "$said"
+  [ "${PIPESTATUS[0]}" -eq 0 ] && ! grep -q 'CUDA cases skipped' "$said"
 }
 # A fault that sticks to a process fails the rest of it: each file of tests has one of its own.
 check_tests() {
@@ -79,26 +80,39 @@ check_long() {
 # Recipe skytape on every task whose data are here, several at a time. What is not finished in time
 # keeps its state, in arena.tar.gz.
 data_of() { "$LAB" data --task "$1" --data "$DATA" || return 77; }
+pack_arena() {
+  tar -C "$1" -czf "$OUT/arena.tar.gz.part" . 2>/dev/null # runs that still write are whole next time
+  mv "$OUT/arena.tar.gz.part" "$OUT/arena.tar.gz"
+}
 check_arena() {
-  local task tasks='' runs=$scratch/arena-runs
+  local task tasks='' runs=$scratch/arena-runs packer
   mkdir -p "$runs"
   [ ! -e "$OUT/arena.tar.gz" ] || tar -C "$runs" -xzf "$OUT/arena.tar.gz"
   for task in listops image text pathfinder retrieval; do
     run "arena-data-$task" 120 data_of "$task" && tasks+=,$task
   done
+  if [ -z "$tasks" ]; then
+    verdict arena "not available" 0
+    return
+  fi
+  (while sleep 60; do pack_arena "$runs"; done) & # a call that is cut short loses a minute
+  packer=$!
+  disown
   # shellcheck disable=SC2086  # ARENA is a list
   run arena 480 "$LAB" lra --tasks "${tasks#,}" --attentions skyformer --jobs 5 --device cuda --data "$DATA" \
     --out "$runs" ${ARENA:-}
+  kill "$packer"
   run arena-page 60 "$LAB" report --runs "$runs" --out "$RESULTS/arena"
   find "$runs" -name result.json -execdir sh -c 'rm -f ./*.safetensors' \; # finished: weights stay here
-  tar -C "$runs" -czf "$OUT/arena.tar.gz" .
+  pack_arena "$runs"
 }
 
 # sanitized TOOL FLAGS… PROGRAM ARGUMENTS…: the tool counts only if it says what it saw.
 sanitized() {
   command -v compute-sanitizer || return 77
-  compute-sanitizer --error-exitcode 9 --tool "$@" 2>&1 | tee "$RESULTS/said.$BASHPID"
-  [ "${PIPESTATUS[0]}" -eq 0 ] && grep -q 'SUMMARY: 0 ' "$RESULTS/said.$BASHPID"
+  local said=$RESULTS/said.$BASHPID
+  compute-sanitizer --error-exitcode 9 --tool "$@" 2>&1 | tee "$said"
+  [ "${PIPESTATUS[0]}" -eq 0 ] && grep -q 'SUMMARY: 0 ' "$said"
 }
 # training METHOD PRECISION: sets `arguments` to those of a short training with dropout and padding.
 training() {

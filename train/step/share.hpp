@@ -24,9 +24,9 @@ struct Share {
 struct StepShare {
   Share share = {};
   bool in_order = false;  // the sum is made in the order of all microbatches: it needs each of them
-  /// Sets `total` f32[n] to the sum over all processes. `rows` f32[m, n]: of each microbatch of this
-  /// one if in_order; else `total` holds their sum. `microbatches`: how many all have. Not called
-  /// where the share is whole.
+  /// Makes `total` f32[n] the sum over all processes. If in_order, `rows` f32[m, n] has a row of each
+  /// microbatch of this process. Otherwise `total` holds this process's sum before, and rows are not
+  /// read. `microbatches`: of the whole batch. Not called where the share is whole.
   std::function<void(const Tensor& rows, std::int64_t microbatches, Tensor& total)> sum = {};
 };
 

@@ -42,14 +42,14 @@ struct Check {
   int status = 0;
   std::string said, verdicts;
 
-  explicit Check(const std::string& variables) {
+  explicit Check(const std::string& variables, const char* commands = kCommands) {
     for (const char* program : {"build/skytape-lab", "bin/nvidia-smi"}) {
       fs::create_directories((folder.path() / program).parent_path());
       fs::create_symlink("/bin/true", folder.path() / program);
     }
     const std::string root = folder.path().string();
     const std::string command = "PATH=" + root + "/bin:$PATH B=" + root + "/build OUT=" + root +
-                                "/out COMMANDS=" + folder.write("commands.sh", kCommands).string() +
+                                "/out COMMANDS=" + folder.write("commands.sh", commands).string() +
                                 " JOBS=2 " + variables + " train/scripts/gpu_check.sh 2>&1";
     FILE* const pipe = ::popen(command.c_str(), "r");
     REQUIRE(pipe != nullptr);
@@ -82,6 +82,29 @@ TEST_CASE("gpu-check tells what passed, failed, took too long or lacks something
   CHECK(all.said.find("3 passed, 2 failed") != std::string::npos);
   for (const char* file : {"./logs/fine.log", "./left", "./verdicts.tsv"}) CHECK(all.packed(file));
   CHECK_FALSE(all.packed("./absent"));
+}
+
+TEST_CASE("gpu-check's own commands read what tools and tests say, and have their settings") {
+  // In the places of the test program and of NVIDIA's tool: they say what they are given.
+  const Check tools("", R"(
+source train/scripts/gpu_commands.sh
+ALL_CHECKS=tools TESTS=echo
+compute-sanitizer() { echo "ERROR SUMMARY: $4 errors"; }
+check_tools() {
+  run clean 9 sanitized memcheck 0
+  run dirty 9 sanitized memcheck 1
+  run tested 9 cuda_tests "9 passed, 0 failed"
+  run skipped 9 cuda_tests "2 CUDA cases skipped"
+  run settings 9 settings
+}
+settings() { [ "$PYTHON" ] && [ -e "$PEER" ] && [ "$DATA" ] && [ "$OUT" ] && [ -e "$GOLDENS" ]; }
+)");
+  CAPTURE(tools.said);
+  CHECK(tools.has("clean\tpassed\t"));
+  CHECK(tools.has("dirty\tFAILED\t"));
+  CHECK(tools.has("tested\tpassed\t"));
+  CHECK(tools.has("skipped\tFAILED\t"));
+  CHECK(tools.has("settings\tpassed\t"));
 }
 
 TEST_CASE("gpu-check succeeds where nothing failed, and runs no command that has no time left") {
