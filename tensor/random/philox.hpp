@@ -115,15 +115,16 @@ inline WideWords rounds(const WideWords& c, std::uint32_t key_low, std::uint32_t
   if constexpr (kRounds == 0) {
     return c;
   } else {
-    constexpr int kXor3 = 0x96;  // truth table of a ^ b ^ c
     const __m512i p0 = _mm512_maskz_mul_epu32(0xff, c.w[0], _mm512_set1_epi64(0xD2511F53u));
     const __m512i p1 = _mm512_maskz_mul_epu32(0xff, c.w[2], _mm512_set1_epi64(0xCD9E8D57u));
-    const WideWords next{{_mm512_ternarylogic_epi64(_mm512_maskz_srli_epi64(0xff, p1, 32), c.w[1],
-                                                    _mm512_set1_epi64(key_low), kXor3),
-                          p1,
-                          _mm512_ternarylogic_epi64(_mm512_maskz_srli_epi64(0xff, p0, 32), c.w[3],
-                                                    _mm512_set1_epi64(key_high), kXor3),
-                          p0}};
+    // The compiler makes one instruction of both xors. Its intrinsic would not compile without an
+    // optimiser behind headers that ask for one by a pragma (fmt's).
+    const auto xor3 = [](__m512i x, __m512i y, __m512i z) {
+      return _mm512_xor_si512(_mm512_xor_si512(x, y), z);
+    };
+    const WideWords next{
+        {xor3(_mm512_maskz_srli_epi64(0xff, p1, 32), c.w[1], _mm512_set1_epi64(key_low)), p1,
+         xor3(_mm512_maskz_srli_epi64(0xff, p0, 32), c.w[3], _mm512_set1_epi64(key_high)), p0}};
     return rounds<kRounds - 1>(next, key_low + 0x9E3779B9u, key_high + 0xBB67AE85u);
   }
 }
