@@ -89,7 +89,7 @@ TEST_CASE("gpu-check's own commands read what tools and tests say, and have thei
   const Check tools("", R"(
 source train/scripts/gpu_commands.sh
 ALL_CHECKS=tools TESTS=echo
-compute-sanitizer() { echo "ERROR SUMMARY: $4 errors"; }
+compute-sanitizer() { echo "ERROR SUMMARY: $5 errors"; }
 check_tools() {
   run clean 9 sanitized memcheck 0
   run dirty 9 sanitized memcheck 1
