@@ -142,6 +142,7 @@ void Tape::backward(Var output, Tensor cotangent) {
   consumed_ = true;
   accumulate(at, std::move(cotangent));
   for (int i = size() - 1; i >= 0; --i) consume(i);
+  consuming_ = -1;
   if (sums_.add_waiting()) notify(TapeEvent::Kind::sums, "gradients", at.node, at.output, result);
   output_of(at).value = result;
 }
@@ -149,7 +150,6 @@ void Tape::backward(Var output, Tensor cotangent) {
 void Tape::consume(int index) {
   Node& node = node_of({index});
   if (node.inputs.empty()) return;  // leaves keep their value and gradient
-  consuming_ = index;
   const BackwardOfSeveral backward = std::exchange(node.backward, nullptr);
   std::vector<Tensor> dy;
   const Tensor* reached = nullptr;
@@ -161,6 +161,7 @@ void Tape::consume(int index) {
     if (gradient.defined()) reached = &gradient;
   }
   if (reached == nullptr || !backward) return;
+  consuming_ = index;
   const Tensor one = *reached;  // a backward function may move its dy
   Grads grads(*this, index);
   backward(dy, grads);
