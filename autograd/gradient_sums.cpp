@@ -8,7 +8,7 @@
 
 namespace skytape {
 
-// What waits stays in memory, hence a limit.
+// The limit bounds the memory of the gradients that wait.
 constexpr std::int64_t kMostBytes = 1 << 20;
 
 void GradientSums::add(Parameter& parameter, Tensor gradient) {

@@ -9,12 +9,12 @@
 
 namespace skytape {
 
-/// A parameter's gradient waits until up to 1 MiB of them can be added in one launch, which for
-/// many small ones is most of the cost. Each is added in the order in which it came.
+/// Gradients wait, and are added in one launch as soon as more than 1 MiB of them waits, the same
+/// parameter gets a second one, or backward ends. For many small ones launches are most of the cost.
 class GradientSums {
  public:
   void add(Parameter& parameter, Tensor gradient);
-  /// rows[j] of [T, E] at row index[j], of i32[T], of a parameter [S, E].
+  /// Adds rows[j], of [T, E], to row index[j], of i32[T], of a parameter [S, E].
   void add_rows(Parameter& parameter, const Tensor& index, const Tensor& rows);
   /// Adds what waits; returns whether anything did.
   bool add_waiting();

@@ -21,7 +21,8 @@ namespace skytape {
 class Tape;
 
 /// A backward function gave a gradient that does not have its input's shape, dtype and device.
-/// Tape::backward and gradcheck throw it; the tape is used up then, its parameters are not.
+/// Tape::backward and gradcheck throw it. The tape is used up then; its parameters may hold part of
+/// the gradients, which zero_gradients() clears.
 struct GradientError : Error {
   using Error::Error;
 };
@@ -74,7 +75,8 @@ class Grads {
 /// reference or `this` must outlive Tape::backward. A model, its layers, their attention::Method
 /// objects and the ParameterStore are therefore made before the tape and outlive it.
 using Backward = std::function<void(const Tensor& dy, Grads& g)>;
-/// The same for a node of several outputs; dy is undefined where nothing reads the output.
+/// Turns the gradients of several outputs into those of the inputs. dy[i] is undefined where no
+/// gradient reached output i; at least one is defined.
 using BackwardOfSeveral = std::function<void(std::span<Tensor> dy, Grads& g)>;
 
 /// Names a value on the tape: an output of a node; node -1: absent.
@@ -116,7 +118,7 @@ class Tape {
   /// gradient.
   [[nodiscard]] Var record(const char* name, std::span<const Var> inputs, Tensor value,
                            Backward backward);
-  /// The same for an op of several outputs.
+  /// Appends a node of several outputs, as record() does one of a single output.
   [[nodiscard]] std::vector<Var> record_several(const char* name, std::span<const Var> inputs,
                                                 std::vector<Tensor> values,
                                                 BackwardOfSeveral backward);

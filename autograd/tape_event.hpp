@@ -13,7 +13,8 @@ struct TapeEvent {
     output,     // an op computed its output `index`
     gradient,   // the backward function of an op gave the gradient of input `index`
     backward,   // the backward function of an op has ended; `tensor` is dy
-    sums        // gradients were added to parameters; `tensor` is the output that backward began at
+    sums        // backward added the last gradients that waited to their parameters; `tensor` is
+                // the output that backward began at
   } kind;
   const char* op;
   int node;

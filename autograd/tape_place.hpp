@@ -1,4 +1,4 @@
-// Tells whether a tape still lives, without a lock.
+// Tells whether a tape still lives.
 #pragma once
 
 #include <atomic>
@@ -8,8 +8,9 @@ namespace skytape {
 
 class Tape;
 
-/// A place for one living tape after another. Places are never freed, so that a Var can look there
-/// whether its own tape still lives.
+/// A slot that one living tape owns at a time, and that is never freed. stay() changes when a tape
+/// enters and when it leaves, so that a Var which remembers its tape's number sees that it is gone.
+/// Looking takes no lock; entering and leaving do.
 class TapePlace {
  public:
   /// Gives a free place to the tape.

@@ -24,7 +24,7 @@ struct ClassifierVars {
 [[nodiscard]] Scored classifier_loss(const ClassifierVars& v, const Tensor& labels,
                                      double smoothing, double examples,
                                      const Tensor& class_weights = {});
-/// The same by layers.
+/// Returns the same loss and count by the parameters of two layers.
 [[nodiscard]] Scored classifier_loss(Var features, const Linear& in, const Linear& out,
                                      const Tensor& labels, double smoothing, double examples,
                                      const Tensor& class_weights = {});

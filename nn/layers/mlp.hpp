@@ -17,7 +17,7 @@ struct MlpVars {
 /// x + drop2(out(drop1(gelu(in(norm(norm_factor x)))))): [B, N, E].
 [[nodiscard]] Var mlp(const MlpVars& v, double norm_factor, const Dropout& hidden,
                       const Dropout& output);
-/// The same by layers: norm over E, in [F, E], out [E, F].
+/// Returns the MLP of x by the parameters of three layers: norm over E, in [F, E], out [E, F].
 [[nodiscard]] Var mlp(Var x, const LayerNorm& norm, const Linear& in, const Linear& out,
                       const Dropout& hidden, const Dropout& output);
 

@@ -7,7 +7,7 @@
 
 namespace skytape::tensor {
 
-/// Embedding: table [V, E], ids i32[...] -> [..., E]; ids outside [0, V) are an error on the CPU,
+/// Returns the rows of a table [V, E] by ids i32[...], [..., E]; ids outside [0, V) are an error on the CPU,
 /// and rows of NaN on a GPU.
 [[nodiscard]] Tensor embedding(const Tensor& table, const Tensor& ids);
 /// dtable[v] = sum of dy over the places where ids == v; zero rows for ids that do not occur.

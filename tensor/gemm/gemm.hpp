@@ -10,8 +10,8 @@ enum class Op : bool { none, transpose };
 
 namespace tensor {
 
-/// op(a) op(b). a: [..., m, k], b: [..., k, n] (before the transpose flags); leading axes equal, or
-/// one operand is a plain matrix that every batch entry uses. Returns [..., m, n].
+/// Returns op(a) op(b), [..., m, n], where op(a) is [..., m, k] and op(b) [..., k, n]. Leading axes
+/// are equal, or one operand is a plain matrix that every batch entry uses.
 [[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Op op_a = Op::none,
                             Op op_b = Op::none);
 
