@@ -7,8 +7,8 @@
 
 namespace skytape::tensor {
 
-/// Returns the rows of a table [V, E] by ids i32[...], [..., E]; ids outside [0, V) are an error on the CPU,
-/// and rows of NaN on a GPU.
+/// Returns the rows of a table [V, E] by ids i32[...]: [..., E]. Ids outside [0, V) are an error on
+/// the CPU, and rows of NaN on a GPU.
 [[nodiscard]] Tensor embedding(const Tensor& table, const Tensor& ids);
 /// dtable[v] = sum of dy over the places where ids == v; zero rows for ids that do not occur.
 [[nodiscard]] Tensor embedding_backward(const Tensor& dy, const Tensor& ids,
