@@ -12,18 +12,21 @@ namespace skytape {
 constexpr std::int64_t kMostBytes = 1 << 20;
 
 void GradientSums::add(Parameter& parameter, Tensor gradient) {
-  const auto same = [&](const Waiting& waiting) { return waiting.parameter == &parameter; };
-  if (std::any_of(waiting_.begin(), waiting_.end(), same)) add_waiting();
+  if (waits_for(parameter)) add_waiting();
   bytes_ += static_cast<std::int64_t>(gradient.bytes());
   waiting_.push_back({&parameter, std::move(gradient)});
-  parameter.has_gradient = true;
   if (bytes_ > kMostBytes) add_waiting();
 }
 
 void GradientSums::add_rows(Parameter& parameter, const Tensor& index, const Tensor& rows) {
-  add_waiting();
+  if (waits_for(parameter)) add_waiting();  // sums are made in the order in which they come
   tensor::scatter_add_rows(parameter.grad, index, rows);
   parameter.has_gradient = true;
+}
+
+bool GradientSums::waits_for(const Parameter& parameter) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Waiting& waiting) { return waiting.parameter == &parameter; });
 }
 
 bool GradientSums::add_waiting() {
@@ -34,6 +37,7 @@ bool GradientSums::add_waiting() {
     additions.push_back({waiting.parameter->grad, std::move(waiting.gradient)});
   }
   tensor::accumulate_all(additions);
+  for (const Waiting& waiting : waiting_) waiting.parameter->has_gradient = true;
   waiting_.clear();
   bytes_ = 0;
   return true;

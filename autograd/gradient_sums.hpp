@@ -24,6 +24,8 @@ class GradientSums {
     Parameter* parameter;
     Tensor gradient;
   };
+  [[nodiscard]] bool waits_for(const Parameter& parameter) const;
+
   std::vector<Waiting> waiting_;  // each parameter once
   std::int64_t bytes_ = 0;
 };

@@ -66,7 +66,7 @@ Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {
   const Tensor heads = a.value(), w = weight.value();
   return record("merge_heads", {x, a, weight, bias},
                 tensor::merge_heads(x.value(), heads, w, bias.value(), dropout),
-                [=](const Tensor& dy, Grads& g) {
+                [heads, w, dropout](const Tensor& dy, Grads& g) {
                   g.add(0, dy);
                   const auto d = tensor::merge_heads_backward(heads, w, dropout, dy);
                   g.add(1, d.da);

@@ -194,11 +194,18 @@ void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
   if (!needs(i)) return;
   const Tape::Node& node = tape_.node_of({node_});
   const ValueIndex input = node.inputs[static_cast<std::size_t>(i)];
+  const Tensor& table = tape_.output_of(input).value;  // [S, E]
+  if (table.rank() != 2 || index.rank() != 1 ||
+      rows.shape() != Shape{index.numel(), table.size(1)} || rows.dtype() != table.dtype() ||
+      rows.device() != table.device()) {
+    throw GradientError(join(node.name, ": gradient of input ", i, " is rows ", rows, " at ", index,
+                             ", the input is ", table));
+  }
   if (Parameter* const parameter = tape_.node_of(input).parameter) {
     tape_.notify(TapeEvent::Kind::gradient, node.name, node_, i, rows);
     return tape_.sums_.add_rows(*parameter, index, rows);
   }
-  Tensor gradient = zeros_like(rows, tape_.output_of(input).value.shape());  // [S, E]
+  Tensor gradient = zeros_like(table, table.shape());  // [S, E]
   tensor::scatter_add_rows(gradient, index, rows);
   add(i, std::move(gradient));
 }

@@ -1,4 +1,10 @@
 // The tape: nodes in creation order, which is a topological order; backward walks it from the back.
+//
+//   Tape tape;
+//   const Var x = tape.input(value);   // a leaf to differentiate by
+//   const Var y = sum_all(square(x));  // each op computes its value and appends a node (ops.hpp)
+//   tape.backward(y);                  // from the last node to the first
+//   tape.grad(x);                      // 2 x
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@ struct TapeEvent {
     parameter,  // a parameter became a leaf; `op` is its name
     output,     // an op computed its output `index`
     gradient,   // the backward function of an op gave the gradient of input `index`
-    backward,   // the backward function of an op has ended; `tensor` is dy
+    backward,   // the backward function of an op has ended; `tensor` is its dy (of the last output
+                // that a gradient reached)
     sums        // backward added the last gradients that waited to their parameters; `tensor` is
                 // the output that backward began at
   } kind;

@@ -466,6 +466,29 @@ TEST_CASE("a gradient of the wrong shape has a separate error, which a program c
   CHECK(next.grad(again).to_vector() == std::vector<double>{6});
 }
 
+TEST_CASE("rows that do not fit their table are refused, for a parameter and for an input") {
+  const auto gives = [](const Var& table, const Tensor& rows) {
+    return record("look_up", {table}, Tensor::zeros({1}, DType::f64, Device::cpu),
+                  [rows](const Tensor&, Grads& g) {
+                    g.add_rows(0, Tensor::zeros({2}, DType::i32, Device::cpu), rows);
+                  });
+  };
+  ParameterStore store;
+  Parameter& table = store.add("table", {4, 3}, constant_init(0));
+  store.pack(DType::f64, Device::cpu, 1);
+  const Tensor narrow = Tensor::zeros({2, 2}, DType::f64, Device::cpu);
+  {
+    Tape tape;
+    CHECK_MESSAGE_HAS(tape.backward(gives(tape.parameter(table), narrow)),
+                      "look_up: gradient of input 0 is rows f64[2, 2]@cpu at i32[2]@cpu, the input "
+                      "is f64[4, 3]@cpu");
+  }
+  CHECK_FALSE(table.has_gradient);
+  Tape tape;
+  const Var input = tape.input(Tensor::zeros({4, 3}, DType::f64, Device::cpu));
+  CHECK_THROWS_AS(tape.backward(gives(input, narrow)), GradientError);
+}
+
 TEST_CASE("a gradient for an input that the op does not have is refused") {
   Tape tape;
   const Var x = tape.input(f64({1}));
