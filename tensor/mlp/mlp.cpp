@@ -18,6 +18,7 @@ void require_operands(const char* op, const Tensor& x, const MlpWeights& w) {
   require_same_kind(
       op, {&x, &w.norm_weight, &w.norm_bias, &w.in_weight, &w.in_bias, &w.out_weight, &w.out_bias});
   ENSURE(x.rank() == 3 && x.size(2) > 0, op, ": expected x [B, N, E] with E > 0, got ", x);
+  ENSURE(w.norm_factor > 0, op, ": expected a norm_factor above 0, got ", w.norm_factor);
   const Shape e{x.size(2)};
   ENSURE(w.norm_weight.shape() == e && w.norm_bias.shape() == e && w.out_bias.shape() == e, op,
          ": expected the norm's weight and bias and the last bias ", e, " for x ", x, ", got ",
