@@ -25,8 +25,10 @@ std::vector<Microbatch> StepSum::begin(std::vector<Microbatch> microbatches) {
     mine.push_back(std::move(microbatches[i]));
   }
   const std::int64_t rows = share_.in_order ? std::max<std::int64_t>(1, std::ssize(mine)) : 1;
-  // Captured steps know the rows by their address; a GPU has as many in every step.
   if (!rows_.defined() || rows_.size(0) < rows) {
+    // Captured steps know the rows by their address.
+    ENSURE(!rows_.defined() || device_ == Device::cpu, "StepSum: a GPU's step has ", rows,
+           " microbatches where an earlier one had ", rows_.size(0));
     rows_ = Tensor::zeros({rows, count_ + kMetrics}, DType::f32, device_);
   }
   if (!total_.defined()) {
