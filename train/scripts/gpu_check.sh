@@ -54,7 +54,9 @@ limited() {
   fi
   timeout -k 10 "$((limit < left ? limit : left))" bash -c '"$@"' - "$@" >"$RESULTS/logs/$name.log" 2>&1
   status=$?
-  case $status in 0) words=passed ;; 77) words="not available" ;; 124 | 137) words="out of time" ;; esac
+  case $status in 0) words=passed ;; 77) words="not available" ;; 124) words="out of time" ;; esac
+  # 137 is a kill: by the limit above, or by the system, for memory.
+  if [ "$status" = 137 ]; then [ $((SECONDS - start)) -ge "$limit" ] && words="out of time" || words=killed; fi
   tail -n 2 "$RESULTS/logs/$name.log"
   verdict "$name" "$words" $((SECONDS - start))
   return "$status"
