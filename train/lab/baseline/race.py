@@ -2,7 +2,7 @@
 """make race: times whole training steps of skytape and of the same model in PyTorch.
 
 Each method runs in a separate process on either side, all of them in turn, `--rounds` times. The
-baseline runs eager and compiled, and the faster form counts. On a GPU all forms of the baseline
+baseline runs eager and compiled, and the faster form counts. `--size` takes a known encoder's shape. On a GPU all forms of the baseline
 compile and warm up in parallel first (in_turn.py); then each is timed while the others wait. Writes
 race-<device>[-<precision>].md and .json to --out.
 Needs only the interpreter that has torch. The baseline is torch_baseline.py in this folder, or
@@ -50,6 +50,13 @@ class Process:
         return text, usage.ru_maxrss * 1024
 
 
+def model_arguments(args):
+    """The arguments, which both sides know, of the model and of what is done with it."""
+    arguments = [] if args.size == "papers" else ["--size", args.size]
+    arguments += ["--layers", str(args.layers)] if args.layers else []
+    return arguments + (["--forward"] if args.forward else [])
+
+
 class Baselines:
     """One process for each form of each of the baseline's methods; with a `gate`, a folder, all begin
     together and wait there, warmed up, for their turn."""
@@ -72,7 +79,7 @@ class Baselines:
         command = [sys.executable] + ([str(driver), str(place)] if place else []) + [
             args.peer, "--attn", method, "--n", str(args.n), "--batch", str(args.batch),
             "--features", str(args.features), "--steps", str(args.steps), "--threads",
-            str(args.threads), "--device", args.device]
+            str(args.threads), "--device", args.device] + model_arguments(args)
         command += {"fp32": [], "tf32": ["--tf32"], "bf16": ["--amp", "bf16"]}[args.precision]
         return Process(command + (["--compile"] if compiled else []), self.env)
 
@@ -104,10 +111,12 @@ def our_step(args, method, env):
         _, rss = Process([args.skytape, "bench", "--attention", method, "--n", str(args.n), "--batch",
                       str(args.batch), "--features", str(args.features), "--steps", str(args.steps),
                       "--threads", str(args.threads), "--device", args.device, "--precision",
-                      args.precision, "--json", file.name], env).end()
+                      args.precision, "--json", file.name] + model_arguments(args), env).end()
         report = json.loads(pathlib.Path(file.name).read_text())
     row = report["results"][0]
     peak = row["peak_bytes"] if args.device == "cuda" else rss
+    if args.forward:
+        return row["forward_ms_median"], peak, row, report["machine"]
     # The baseline waits for its GPU after each step.
     return row.get("waited_step_ms_median", row["step_ms_median"]), peak, row, report["machine"]
 
@@ -195,6 +204,10 @@ def report(args, rows, machine, warning, torch):
     rate = statistics.median(row["gemm_gflops"] for row in rows)
     what = (f"{args.device}, n={args.n}, batch {args.batch}, {args.features} features, "
             f"{args.threads} threads, precision {args.precision}")
+    if args.size != "papers":
+        what = f"{args.size}{f' with {args.layers} layers' if args.layers else ''}, {what}"
+    if args.forward:
+        what = f"forward passes, {what}"
     processes = f"{args.rounds} process" + ("es" if args.rounds > 1 else "")
     lines = [
         f"# skytape and PyTorch {torch}, {datetime.date.today()}", "",
@@ -212,6 +225,9 @@ def report(args, rows, machine, warning, torch):
               + ("of the allocator." if args.device == "cuda" else "resident set of the process.")]
     args.out.mkdir(parents=True, exist_ok=True)
     suffix = "" if args.precision == "fp32" else f"-{args.precision}"
+    if args.size != "papers":
+        suffix += f"-{args.size}-n{args.n}"
+    suffix += "-forward" if args.forward else ""
     stem = args.out / f"race-{args.device}{suffix}"
     stem.with_suffix(".md").write_text("\n".join(lines) + "\n")
     stem.with_suffix(".json").write_text(json.dumps(
@@ -230,6 +246,10 @@ def main():
     parser.add_argument("--n", type=int, default=2048)
     parser.add_argument("--batch", type=int, help="examples [4; 32 with --device cuda]")
     parser.add_argument("--features", type=int, default=128)
+    parser.add_argument("--size", choices=["papers", "minilm", "bert-base"], default="papers",
+                        help="of the model")
+    parser.add_argument("--layers", type=int, help="in place of the size's")
+    parser.add_argument("--forward", action="store_true", help="forward passes instead of steps")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--steps", type=int, help="timed steps [5; 30 with --device cuda]")
     parser.add_argument("--rounds", type=int, default=3)

@@ -4,12 +4,14 @@
     torch_baseline.py --attn skyformer,linformer --n 2048 --batch 4 [--compile] [--device cuda --amp bf16]
 
 The model is recipe skyformer's: two pre-norm layers of width 64, two heads, feed-forward width 128,
-learned positions, the mean over tokens, a classifier of two layers. A step is forward, backward,
-clipping by value and AdamW. Each method is written as a PyTorch user would write it for speed: no
+learned positions, the mean over tokens, a classifier of two layers. `--size` makes it as large as a
+known encoder, with norms behind every sum as in BERT. A step is forward, backward, clipping by
+value and AdamW; with --forward it is a forward pass in evaluation mode. Each method is written as a PyTorch user would write it for speed: no
 Python loop over tokens, heads or examples, and PyTorch's fused attention where it has one.
 Prints one line a method, which race.py reads: "name n=… batch=… 12.34 ms/step (min …) peak 56 MB …".
 """
 import argparse
+import dataclasses
 import math
 import resource
 import statistics
@@ -20,8 +22,28 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-WIDTH, HEADS, HIDDEN, LAYERS, CLASSES, VOCABULARY, DROPOUT = 64, 2, 128, 2, 10, 32, 0.1
-HEAD_WIDTH = WIDTH // HEADS
+CLASSES, DROPOUT = 10, 0.1
+
+
+@dataclasses.dataclass
+class Size:
+    layers: int
+    width: int
+    heads: int
+    hidden: int  # of the MLP
+    vocabulary: int
+    norm_behind: bool  # every sum, as in BERT; else before attention and MLP
+
+    @property
+    def head_width(self):
+        return self.width // self.heads
+
+
+SIZES = {
+    "papers": Size(2, 64, 2, 128, 32, False),
+    "minilm": Size(6, 384, 12, 1536, 30522, True),
+    "bert-base": Size(12, 768, 12, 3072, 30522, True),
+}
 
 
 class Attention(nn.Module):
@@ -29,8 +51,9 @@ class Attention(nn.Module):
 
     takes_amp = False  # scores in float32, as in the papers' code
 
-    def __init__(self, length, features):
+    def __init__(self, size, length, features):
         super().__init__()
+        self.heads, self.width = size.heads, size.head_width
         self.length, self.features = length, features
 
     def drop(self, weights):
@@ -61,7 +84,7 @@ def draw_tokens(keep, count):
 
 class SoftmaxPlain(Attention):
     def forward(self, q, k, v, keep):
-        scores = q @ k.mT / math.sqrt(HEAD_WIDTH) + minus_infinity(keep)  # [B, H, N, N]
+        scores = q @ k.mT / math.sqrt(self.width) + minus_infinity(keep)  # [B, H, N, N]
         return self.drop(scores.softmax(-1)) @ v
 
 
@@ -88,7 +111,7 @@ def gaussian(x, y):
 
 class Kernelized(Attention):
     def forward(self, q, k, v, keep):
-        scale = HEAD_WIDTH ** -0.25
+        scale = self.width ** -0.25
         return self.drop(gaussian(q * scale, k * scale) * keep[:, None, None, :]) @ v
 
 
@@ -104,7 +127,7 @@ def iterative_inverse(a, steps=6):
 
 class Skyformer(Attention):
     def forward(self, q, k, v, keep):
-        scale = rows(keep) * HEAD_WIDTH ** -0.25
+        scale = rows(keep) * self.width ** -0.25
         q, k, half = q * scale, k * scale, self.features // 2
         marks = torch.cat([pick(q, draw_tokens(keep, half)), pick(k, draw_tokens(keep, half))], 2)
         middle = gaussian(marks, marks)                               # [B, H, L, L]
@@ -117,7 +140,7 @@ class Skyformer(Attention):
 
 class Nystrom(Attention):
     def forward(self, q, k, v, keep):
-        scale = rows(keep) * HEAD_WIDTH ** -0.25
+        scale = rows(keep) * self.width ** -0.25
         q, k = q * scale, k * scale
         segments = (self.features, self.length // self.features)
         q_marks, k_marks = (x.unflatten(2, segments).mean(3) for x in (q, k))  # [B, H, L, D]
@@ -127,24 +150,24 @@ class Nystrom(Attention):
 
 
 class Linformer(Attention):
-    def __init__(self, length, features):
-        super().__init__(length, features)
-        self.project = nn.Parameter(torch.randn(HEADS, features, length) * 0.02)  # of keys and values
+    def __init__(self, size, length, features):
+        super().__init__(size, length, features)
+        self.project = nn.Parameter(torch.randn(self.heads, features, length) * 0.02)  # of keys and values
 
     def forward(self, q, k, v, keep):
         keys, values = (self.project @ (x * rows(keep)) for x in (k, v))          # [B, H, L, D]
-        return (q @ keys.mT / math.sqrt(HEAD_WIDTH)).softmax(-1) @ values
+        return (q @ keys.mT / math.sqrt(self.width)).softmax(-1) @ values
 
 
 class Performer(Attention):
-    def __init__(self, length, features):
-        super().__init__(length, features)
-        blocks = [torch.linalg.qr(torch.randn(HEAD_WIDTH, HEAD_WIDTH))[0]
-                  for _ in range(math.ceil(features / HEAD_WIDTH))]
-        self.register_buffer("directions", torch.cat(blocks)[:features] * math.sqrt(HEAD_WIDTH))
+    def __init__(self, size, length, features):
+        super().__init__(size, length, features)
+        blocks = [torch.linalg.qr(torch.randn(self.width, self.width))[0]
+                  for _ in range(math.ceil(features / self.width))]
+        self.register_buffer("directions", torch.cat(blocks)[:features] * math.sqrt(self.width))
 
     def feature_map(self, x, axes):
-        x = x * HEAD_WIDTH ** -0.25
+        x = x * self.width ** -0.25
         h = x @ self.directions.T                                                 # [B, H, N, R]
         h = h - h.amax(axes, keepdim=True) - x.square().sum(-1, keepdim=True) / 2
         return h.exp() + 1e-4
@@ -157,7 +180,7 @@ class Performer(Attention):
 
 class Skeinformer(Attention):
     def forward(self, q, k, v, keep):
-        scale = rows(keep) * HEAD_WIDTH ** -0.25
+        scale = rows(keep) * self.width ** -0.25
         q, k, v, count = q * scale, k * scale, v * rows(keep), self.features
         pilot = draw_tokens(keep, count)                                          # [B, 1, S]
         exact = (pick(q, pilot) @ k.mT + minus_infinity(keep)).softmax(-1)        # [B, H, S, N]
@@ -171,7 +194,7 @@ class Skeinformer(Attention):
         scores = scores.exp()
         out = scores @ values + other * (v.sum(2, keepdim=True) - values.sum(2, keepdim=True))
         out = out / (scores.sum(-1, keepdim=True) + left_out * other)
-        return out.scatter(2, pilot[..., None].expand(-1, HEADS, -1, HEAD_WIDTH), exact @ v)
+        return out.scatter(2, pilot[..., None].expand(-1, self.heads, -1, self.width), exact @ v)
 
 
 class Informer(Attention):
@@ -179,10 +202,10 @@ class Informer(Attention):
         count = min(self.features, self.length)
         seen = q @ pick(k, draw_tokens(keep, count)).mT                           # [B, H, N, S]
         top = (seen.amax(-1) - seen.mean(-1)).topk(count, sorted=False).indices   # [B, H, S]
-        scores = pick(q, top) @ k.mT / math.sqrt(HEAD_WIDTH) + minus_infinity(keep)
+        scores = pick(q, top) @ k.mT / math.sqrt(self.width) + minus_infinity(keep)
         mean = (v * rows(keep)).sum(2, keepdim=True) / keep.sum(-1)[:, None, None, None]
         rest = mean.expand_as(q)
-        return rest.scatter(2, top[..., None].expand(-1, -1, -1, HEAD_WIDTH), scores.softmax(-1) @ v)
+        return rest.scatter(2, top[..., None].expand(-1, -1, -1, self.width), scores.softmax(-1) @ v)
 
 
 METHODS = {
@@ -193,44 +216,57 @@ METHODS = {
 
 
 class Layer(nn.Module):
-    def __init__(self, attention):
+    def __init__(self, size, attention):
         super().__init__()
-        self.attention = attention
-        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(2))
-        self.project, self.merge = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-        self.mlp = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Dropout(DROPOUT),
-                                 nn.Linear(HIDDEN, WIDTH), nn.Dropout(DROPOUT))
+        self.attention, self.norm_behind = attention, size.norm_behind
+        self.heads = (3, size.heads, size.head_width)
+        width, hidden = size.width, size.hidden
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
+        self.project, self.merge = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Dropout(DROPOUT),
+                                 nn.Linear(hidden, width), nn.Dropout(DROPOUT))
 
     def attend(self, x, keep):
-        heads = self.project(self.norms[0](x)).unflatten(-1, (3, HEADS, HEAD_WIDTH))
+        heads = self.project(x).unflatten(-1, self.heads)
         q, k, v = heads.permute(2, 0, 3, 1, 4)                                    # [B, H, N, D]
         if self.attention.takes_amp:
             out = self.attention(q, k, v, keep)
         else:
             with torch.autocast(x.device.type, enabled=False):
                 out = self.attention(q.float(), k.float(), v.float(), keep)
-        return self.merge(out.transpose(1, 2).flatten(2))
+        return F.dropout(self.merge(out.transpose(1, 2).flatten(2)), DROPOUT, self.training)
 
     def forward(self, x, keep):
-        x = x + F.dropout(self.attend(x, keep), DROPOUT, self.training)
+        if self.norm_behind:
+            x = self.norms[0](x + self.attend(x, keep))
+            return self.norms[1](x + self.mlp(x))
+        x = x + self.attend(self.norms[0](x), keep)
         return x + self.mlp(self.norms[1](x))
 
 
 class Classifier(nn.Module):
-    def __init__(self, method, length, features, full):
+    def __init__(self, size, method, length, features, full):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(length, WIDTH)
-        self.layers = nn.ModuleList(Layer(METHODS[method](length, features)) for _ in range(LAYERS))
+        self.tokens = nn.Embedding(size.vocabulary, size.width)
+        self.places = nn.Embedding(length, size.width)
+        self.layers = nn.ModuleList(Layer(size, METHODS[method](size, length, features))
+                                    for _ in range(size.layers))
         for layer in self.layers:
             layer.attention.full = full
-        self.norm = nn.LayerNorm(WIDTH)
-        self.head = nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES))
+        self.norm_behind, self.norm = size.norm_behind, nn.LayerNorm(size.width)
+        self.head = nn.Sequential(nn.Linear(size.width, size.hidden), nn.ReLU(),
+                                  nn.Linear(size.hidden, CLASSES))
 
     def forward(self, ids, keep, labels):
-        x = F.dropout(self.tokens(ids) + self.places.weight[:ids.size(1)], DROPOUT, self.training)
+        x = self.tokens(ids) + self.places.weight[:ids.size(1)]
+        if self.norm_behind:  # the norm of the embedding instead of one behind the last layer
+            x = self.norm(x)
+        x = F.dropout(x, DROPOUT, self.training)
         for layer in self.layers:
             x = layer(x, keep)
-        pooled = (self.norm(x) * keep[..., None]).mean(1)                         # [B, E]
+        if not self.norm_behind:
+            x = self.norm(x)
+        pooled = (x * keep[..., None]).mean(1)                                    # [B, E]
         return F.cross_entropy(self.head(pooled).float(), labels)
 
 
@@ -238,24 +274,32 @@ def time_steps(args, method):
     """Milliseconds of each timed step, the peak in MB, and the last loss."""
     torch.manual_seed(1)
     on_gpu = args.device == "cuda"
-    model = Classifier(method, args.n, args.features, args.fill == 1).to(args.device).train()
+    size = dataclasses.replace(SIZES[args.size])
+    size.layers = args.layers or size.layers
+    model = Classifier(size, method, args.n, args.features, args.fill == 1).to(args.device)
+    model.train(not args.forward)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-6, weight_decay=0)
     keep = torch.ones(args.batch, args.n, device=args.device)
     keep[:, int(args.fill * args.n):] = 0
-    ids = torch.randint(1, VOCABULARY, (args.batch, args.n), device=args.device) * keep.long()
+    ids = torch.randint(1, size.vocabulary, (args.batch, args.n), device=args.device) * keep.long()
     labels = torch.randint(CLASSES, (args.batch,), device=args.device)
     form = torch.compile(model) if args.compile else model
     dtype = {"none": torch.bfloat16, "bf16": torch.bfloat16, "fp16": torch.float16}[args.amp]
 
+    def loss_of_batch():
+        with torch.autocast(args.device, dtype=dtype, enabled=args.amp != "none"):
+            return form(ids, keep, labels)
+
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(args.device, dtype=dtype, enabled=args.amp != "none"):
-            loss = form(ids, keep, labels)
+        loss = loss_of_batch()
         loss.backward()
         nn.utils.clip_grad_value_(model.parameters(), 1)
         optimizer.step()
         return loss
 
+    if args.forward:
+        step = torch.no_grad()(loss_of_batch)
     for _ in range(10 if on_gpu else 2):
         loss = step()
     if on_gpu:
@@ -282,6 +326,9 @@ def main():
     parser.add_argument("--n", type=int, default=2048, help="tokens of a sequence")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--features", type=int, default=128)
+    parser.add_argument("--size", choices=SIZES, default="papers", help="of the model")
+    parser.add_argument("--layers", type=int, default=0, help="in place of the size's")
+    parser.add_argument("--forward", action="store_true", help="forward passes instead of steps")
     parser.add_argument("--steps", type=int, default=5, help="timed steps")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")

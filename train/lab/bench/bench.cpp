@@ -9,7 +9,9 @@
 #include "attention/registry.hpp"
 #include "autograd/tape.hpp"
 #include "data/files/json.hpp"
+#include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
+#include "tensor/core/suggest.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"
@@ -29,20 +31,50 @@ constexpr std::int64_t kPartSteps = 3;  // at most, for the split by parts
 constexpr std::uint64_t kSeed = 42;
 constexpr std::int64_t kTokenKinds = 15;  // ids 1..15, as ListOps has them
 
+constexpr ModelSize kSizes[] = {
+    {"papers"}, {"minilm", 6, 384, 12, 1536, 30522}, {"bert-base", 12, 768, 12, 3072, 30522}};
+
+/// The recipe keys that the case's size decides.
+std::vector<Choice> choices_of_size(const BenchCase& c) {
+  const ModelSize& size = model_size(c.size);
+  std::vector<Choice> choices;
+  if (size.width > 0) {
+    choices = {{"width", std::to_string(size.width), "--size"},
+               {"heads", std::to_string(size.heads), "--size"},
+               {"head_width", "0", "--size"},
+               {"ff_width", std::to_string(size.ff_width), "--size"},
+               {"norm", "post", "--size"}};
+  }
+  const int layers = c.layers > 0 ? c.layers : size.layers;
+  if (layers > 0) choices.push_back({"layers", std::to_string(layers), "--size or --layers"});
+  return choices;
+}
+
 }  // namespace
+
+const ModelSize& model_size(const std::string& name) {
+  std::vector<std::string> known;
+  for (const ModelSize& size : kSizes) {
+    if (size.name == name) return size;
+    known.emplace_back(size.name);
+  }
+  throw UsageError(unknown_name("size", name, known));
+}
 
 data::Batch bench_batch(const BenchCase& c, const nn::ModelConfig& model) {
   data::Batch batch;
   batch.size = c.batch;
   batch.sequences = model.sequences;
   batch.width = batch.nominal_length = c.n;
+  const std::int64_t kinds = model_size(c.size).vocabulary > 0 ? model.vocabulary - 1 : kTokenKinds;
   const auto cells = static_cast<std::size_t>(c.batch * c.n);
   for (std::size_t t = 0; t < static_cast<std::size_t>(model.sequences); ++t) {
     batch.mask[t].assign(cells, 1);
     batch.lengths[t].assign(static_cast<std::size_t>(c.batch), static_cast<std::int32_t>(c.n));
     batch.unmasked[t] = batch.lengths[t];
     for (std::size_t i = 0; i < cells; ++i) {
-      batch.ids[t].push_back(static_cast<std::int32_t>(1 + (i * 7919) % kTokenKinds));
+      batch.ids[t].push_back(
+          static_cast<std::int32_t>(1 + (static_cast<std::int64_t>(i) * 7919) % kinds));
     }
   }
   for (std::int64_t b = 0; b < c.batch; ++b) {
@@ -168,6 +200,8 @@ RunConfig configure(const BenchCase& c) {
   if (attention::find(c.attention).has_option("features")) {
     choices.values.push_back({"features", std::to_string(c.features), "--features"});
   }
+  const std::vector<Choice> of_size = choices_of_size(c);
+  choices.values.insert(choices.values.end(), of_size.begin(), of_size.end());
   // The recipe that trains best changes as we learn; the model that is timed stays the papers'.
   if (c.recipe == "skytape" && c.papers_model) {
     const std::vector<Setting> papers = recipe_settings("skyformer", c.task, c.attention);
@@ -175,6 +209,10 @@ RunConfig configure(const BenchCase& c) {
       const bool shapes = key.shapes == Shapes::encoder || key.shapes == Shapes::model;
       // The caller says the length and, of the options that methods share, the features.
       if (!shapes || is_shared(key.key) || key.key == "max_length") continue;
+      if (std::any_of(of_size.begin(), of_size.end(),
+                      [&](const Choice& of) { return of.key == key.key; })) {
+        continue;
+      }
       if (!idle_because(papers, key).empty()) continue;
       choices.values.push_back(
           {std::string(key.key), value_of(papers, key), "bench: the papers' model"});
@@ -184,7 +222,8 @@ RunConfig configure(const BenchCase& c) {
     choices.values.push_back({c.attention + "." + key, value, "the experiment"});
   }
   RunConfig config = resolve(choices);
-  config.model.nominal_length = c.n;                        // also where n is no power of two
+  config.model.nominal_length = c.n;  // also where n is no power of two
+  if (model_size(c.size).vocabulary > 0) config.model.vocabulary = model_size(c.size).vocabulary;
   if (config.model.classes == 0) config.model.classes = 2;  // custom data tell later
   return config;
 }
@@ -327,6 +366,8 @@ Json to_json(const BenchCase& c, const BenchResult& r) {
       {"steps_replayed", r.counts.replayed},
       {"graph_nodes", r.graph_nodes}};
   if (!c.papers_model) j["recipe"] = c.recipe;
+  if (model_size(c.size).width > 0) j["size"] = c.size;
+  if (c.layers > 0) j["layers"] = c.layers;
   if (r.waited_step) j["waited_step_ms_median"] = r.waited_step->median_ms;
   if (r.parts) j["step_parts_ms"] = to_json(*r.parts);
   j["serial_share"] = r.serial_share ? Json(*r.serial_share) : Json();

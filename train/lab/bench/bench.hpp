@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "attention/method.hpp"
 #include "data/files/json_fwd.hpp"
@@ -16,11 +17,23 @@
 
 namespace skytape::train {
 
+/// The shape of a known encoder, to be timed with random weights. It normalises behind every sum.
+struct ModelSize {
+  std::string_view name;
+  int layers = 0;
+  std::int64_t width = 0, heads = 0, ff_width = 0, vocabulary = 0;
+};
+/// Returns the shape of "minilm" or "bert-base"; all zeros for "papers", whose model is as the
+/// recipe and the task say. UsageError for another name.
+[[nodiscard]] const ModelSize& model_size(const std::string& name);
+
 struct BenchCase {
   std::string attention;
   std::string task = "listops";  // whose vocabulary, classes and number of sequences the model has
   std::string recipe = "skytape";
-  bool papers_model = true;  // recipe skytape: with the model and dropout of recipe skyformer
+  bool papers_model = true;     // recipe skytape: with the model and dropout of recipe skyformer
+  std::string size = "papers";  // see model_size()
+  int layers = 0;               // in place of the size's; 0: as many as it has
   attention::OptionValues options;  // of the method, besides features
   Device device = Device::cpu;
   std::string precision = "fp32";

@@ -137,6 +137,7 @@ int run(const BenchFlags& flags) {
   set_threads(flags.threads);
   const Device device = parse_device(flags.device);
   const Precision precision = parse_precision(flags.all.precision);
+  (void)model_size(flags.all.size);
   std::vector<BenchCase> cases = cases_of(flags);
 
   Json machine = machine_facts();
@@ -252,6 +253,7 @@ void declare_cases(const Command& command, BenchFlags& flags) {
       .default_text("");
   command.add_option("--features", flags.all.features, "features of methods that have them")
       .between(1, 65536);
+  add_size(command, flags.all.size, flags.all.layers);
   command.add_option("--steps", flags.all.steps, "timed repetitions").between(1, 1000000);
   command
       .add_option("--rounds", flags.rounds,

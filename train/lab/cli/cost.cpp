@@ -52,6 +52,7 @@ int run(CostFlags flags) {
   CostOptions& o = flags.options;
   o.device = parse_device(flags.device);
   (void)parse_precision(o.precision);  // before the first table is on the screen
+  (void)model_size(o.size);
   o.methods = method_list(flags.attention);
   o.tasks = task_list(flags.tasks);
   o.lengths = number_list("--lengths", flags.lengths, 1, 1 << 20);
@@ -65,6 +66,8 @@ int run(CostFlags flags) {
   experiment.note("precision", o.precision);
   experiment.note("repetitions", o.steps);
   const std::vector<std::string> chosen = chosen_tables(flags);
+  experiment.note("size", o.size);
+  if (o.layers > 0) experiment.note("layers", o.layers);
   for (const std::string& table : chosen) {
     if (table == "parameters") experiment.add(parameter_table(o));
     if (table == "operations") experiment.add(operation_table(o));
@@ -98,6 +101,7 @@ void add_cost(const Command& program) {
   command.add_option("--recipe", o.recipe,
                      "recipe of batches and features: skyformer, skeinformer…");
   command.add_option("--batch", o.batch, "examples of a timed step of a task").between(1, 1 << 20);
+  add_size(command, o.size, o.layers);
   command.add_option("--steps", o.steps, "timed repetitions").between(1, 1 << 20);
   command
       .add_option("--patience-seconds", o.patience_seconds,

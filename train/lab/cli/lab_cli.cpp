@@ -25,6 +25,14 @@ void add_lab_commands(const Command& program) {
   add_mlm_curves(program);
 }
 
+void add_size(const Command& command, std::string& size, int& layers) {
+  command.add_option("--size", size,
+                     "model: papers (2 layers of width 64), minilm (6 of 384, 12 heads) or "
+                     "bert-base, also RoBERTa-base's (12 of 768, 12 heads)");
+  command.add_option("--layers", layers, "layers in place of the size's; 0: as many as it has")
+      .between(0, 1024);
+}
+
 void SourceFlags::declare(const Command& of) {
   command = of;
   of.add_option("--from", from, "fresh: an untrained model on random bytes, the default");

@@ -26,6 +26,9 @@ void add_mlm_curves(const Command& program);
 /// Adds all of them.
 void add_lab_commands(const Command& program);
 
+/// Declares --size and --layers, the shape of a model that is timed (bench.hpp).
+void add_size(const Command& command, std::string& size, int& layers);
+
 /// The source of a study's queries, keys and values: --from fresh, --run DIR, --model FOLDER with
 /// --text FILE, or --qkv FILE.
 struct SourceFlags {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "tensor/core/error.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/lab/bench/bench.hpp"
 
@@ -112,6 +113,41 @@ TEST_CASE("cases are taken in turn; each is answered once, with the rates of all
     CHECK(result.step->median_ms > 0);
   });
   CHECK(lengths == std::vector<std::int64_t>{16, 32});
+}
+
+TEST_CASE("a size gives the model the shape of an encoder; the recipe's other settings stay") {
+  BenchCase c;
+  c.attention = "linformer";
+  c.n = 32;
+  c.batch = 1;
+  c.features = 8;
+  const nn::ModelConfig papers = configure(c).model;
+  CHECK(papers.width == 64);
+  CHECK(papers.norm == nn::Norm::pre);
+
+  c.size = "minilm";
+  c.layers = 1;
+  for (const char* recipe : {"skytape", "skyformer"}) {
+    c.recipe = recipe;
+    const nn::ModelConfig model = configure(c).model;
+    CHECK(model.layers == 1);
+    CHECK(model.width == 384);
+    CHECK(model.width_of_head() == 32);
+    CHECK(model.ff_width == 1536);
+    CHECK(model.norm == nn::Norm::post);
+    CHECK(model.vocabulary == 30522);
+    CHECK(model.pooling == papers.pooling);
+  }
+  c.steps = 1;
+  c.attention_alone = false;
+  CHECK(run_bench(c).parameters > 30522 * 384);
+
+  c.layers = 0;
+  c.size = "bert-base";
+  CHECK(configure(c).model.layers == 12);
+  CHECK(configure(c).model.width_of_head() == 64);
+  c.size = "bert";
+  CHECK_THROWS_WITH_AS((void)configure(c), doctest::Contains("unknown size 'bert'"), UsageError);
 }
 
 TEST_CASE("the bench splits a step into parts that are all there") {

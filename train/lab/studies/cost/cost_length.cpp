@@ -11,8 +11,6 @@
 namespace skytape::train {
 namespace {
 
-constexpr double kHeadWidth = 32;
-
 LengthStudy::Times measure_times(const CostOptions& options, const std::string& method,
                                  std::int64_t n, std::int64_t batch) {
   BenchCase c = bench_case(options, method, n, batch);
@@ -107,9 +105,11 @@ Table crossover_table(const CostOptions& options, const LengthStudy& study) {
   const std::vector<double> softmax_times = attention_times(study, "softmax");
   constexpr std::int64_t kLongest = 65536;
   std::vector<double> lengths, softmax_operations;
+  const auto head_width = static_cast<double>(
+      configure(bench_case(options, "softmax", options.lengths.back(), 1)).model.width_of_head());
   const auto operations = [&](const std::string& method, double n) {
     const attention::Cost cost =
-        attention::find(method).cost_at({n, static_cast<double>(options.features), kHeadWidth});
+        attention::find(method).cost_at({n, static_cast<double>(options.features), head_width});
     return cost.forward + cost.backward;
   };
   for (std::int64_t n = 64; n < kLongest; n += std::max<std::int64_t>(1, n / 1024)) {

@@ -111,6 +111,8 @@ BenchCase bench_case(const CostOptions& options, const std::string& method, std:
   c.attention = method;
   c.device = options.device;
   c.precision = options.precision;
+  c.size = options.size;
+  c.layers = options.layers;
   c.n = n;
   c.batch = batch;
   c.steps = options.steps;
