@@ -156,7 +156,7 @@ OutputVars apply_with_state(const Method& method, const InputVars& vars, const T
   const std::vector<Var> outputs =
       tape.record_several("attention", inputs, {result.out, result.state},
                           [backward = std::move(result.backward_with_state), out = result.out,
-                           state = result.state, count](std::span<Tensor> d, Grads& g) {
+                           state = result.state, count](std::span<const Tensor> d, Grads& g) {
                             const auto gradient = [&](std::size_t i, const Tensor& like) {
                               return d[i].defined() ? d[i] : zeros_like(like);
                             };

@@ -122,11 +122,16 @@ void Checker::differentiate(std::vector<Subject>& subjects,
   }
   ENSURE(evaluate().y == base_.y, "gradcheck: the function gives different values for the same ",
          "inputs; fix its random draws");
-  if (out.needs_grad()) tape.backward(out, c);
+  const bool depends = out.needs_grad();  // on an input or a parameter
+  if (depends) tape.backward(out, c);
 
   for (std::size_t i = 0; i < subjects.size(); ++i) {
-    const Tensor gradient =
-        i < vars.size() ? tape.grad(vars[i]) : parameters[i - vars.size()]->grad;
+    Tensor gradient;
+    if (i >= vars.size()) {
+      gradient = parameters[i - vars.size()]->grad;
+    } else if (depends) {
+      gradient = tape.grad(vars[i]);
+    }
     subjects[i].gradient = (gradient.defined() ? gradient : zeros_like(subjects[i].x)).to_vector();
   }
 }

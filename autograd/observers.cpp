@@ -11,8 +11,7 @@ using Kind = TapeEvent::Kind;
 
 TapeObserver finite_check() {
   return [](const TapeEvent& event) {
-    const bool passing = event.kind == Kind::backward || event.kind == Kind::sums;
-    if (passing || tensor::all_finite(event.tensor)) return;
+    if (event.kind == Kind::backward || tensor::all_finite(event.tensor)) return;
     if (event.kind == Kind::parameter) {
       throw NonFiniteError(
           join("parameter ", event.op, ": value ", event.tensor, " is not finite"));

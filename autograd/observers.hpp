@@ -1,4 +1,4 @@
-// Observers of a tape: Tape::observe calls them at each op, forward and backward.
+// Observers for Tape::observe: the tape calls them at each op, forward and backward.
 #pragma once
 
 #include <map>

@@ -59,7 +59,7 @@ std::vector<Var> project_heads(Var x, std::span<const Projection> projections, s
   for (std::int64_t p = 0; p < y.size(0); ++p) by_head.push_back(y[p]);
   return x.tape().record_several(
       "project_heads", inputs, by_head,
-      [saved = std::move(saved)](std::span<Tensor> dy, Grads& g) { backward(saved, dy, g); });
+      [saved = std::move(saved)](std::span<const Tensor> dy, Grads& g) { backward(saved, dy, g); });
 }
 
 Var merge_heads(Var x, Var a, Var weight, Var bias, const Dropout& dropout) {

@@ -15,8 +15,8 @@ NormBeside layer_norm_beside(Var x, Var weight, Var bias, int readers) {
   const std::array<Var, 3> inputs = {x, weight, bias};
   const std::vector<Var> outputs = x.tape().record_several(
       "layer_norm_beside", inputs, values,
-      [x = x.value(), w = weight.value(), mean = f.mean, inv_std = f.inv_std](std::span<Tensor> d,
-                                                                              Grads& g) {
+      [x = x.value(), w = weight.value(), mean = f.mean, inv_std = f.inv_std](
+          std::span<const Tensor> d, Grads& g) {
         const Tensor dx = d[0];                                   // [..., E]
         Tensor dy = d[1], also = d.size() > 2 ? d[2] : Tensor();  // [..., E]
         if (!dy.defined()) std::swap(dy, also);

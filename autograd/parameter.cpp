@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "tensor/core/storage.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
@@ -40,7 +41,7 @@ std::uint64_t hash(std::string_view text) {
 /// First flat element at or after `end` that lies on a 64-byte boundary: a cache line, the widest
 /// vector.
 std::int64_t align(std::int64_t end, DType dtype) {
-  const auto line = static_cast<std::int64_t>(64 / size_of(dtype));  // elements
+  const auto line = kParameterAlignment / static_cast<std::int64_t>(size_of(dtype));  // elements
   return ceil_div(end, line) * line;
 }
 
@@ -112,6 +113,7 @@ void ParameterStore::pack(DType dtype, Device device, std::uint64_t seed) {
     }
     initialise(parameter, random);
   }
+  release_cached_memory(Device::cpu);  // of initial values in f64, which training does not need
 }
 
 std::int64_t ParameterStore::parameter_count() const {

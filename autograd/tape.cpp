@@ -1,5 +1,6 @@
 #include "autograd/tape.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "tensor/kernels/elementwise.hpp"
@@ -11,7 +12,7 @@ namespace skytape {
 
 Tape& Var::tape() const {
   ENSURE(defined(), "Var: undefined; Tape::parameter, input, constant and ops make defined ones");
-  ENSURE(place_->stay() == stay_,
+  ENSURE(place_->generation() == generation_,
          "Var: its Tape is gone; keep the Tape as long as its Vars, or the Tensor of value()");
   return place_->tape();
 }
@@ -19,12 +20,12 @@ Tape& Var::tape() const {
 const Tensor& Var::value() const {
   Tape& on = tape();
   const Tensor& value = on.output_of({node_, output_}).value;
-  ENSURE(value.defined(), on.node_of({node_}).name,
-         ": its value was released by Tape::backward; read it before");
+  ENSURE(value.defined(), on.node_at(node_).name,
+         ": its value was released by Tape::backward or release_since; read it before");
   return value;
 }
 
-bool Var::needs_grad() const { return defined() && tape().node_of({node_}).needs_grad; }
+bool Var::needs_grad() const { return defined() && tape().node_at(node_).needs_grad; }
 
 // ---- leaves and nodes --------------------------------------------------------------------------
 
@@ -39,7 +40,7 @@ void require_float(const char* caller, const Tensor& t) {
 Var Tape::var(int node, int output) const {
   Var v;
   v.place_ = &place_;
-  v.stay_ = place_.stay();
+  v.generation_ = place_.generation();
   v.node_ = node;
   v.output_ = output;
   return v;
@@ -59,7 +60,8 @@ Var Tape::parameter(Parameter& parameter) {
   ENSURE(parameter.value.defined(), "Tape::parameter: parameter ", parameter.name,
          " has no value yet; ParameterStore::pack comes first");
   notify(TapeEvent::Kind::parameter, parameter.name.c_str(), size(), 0, parameter.value);
-  // A running average has no gradient. It borrows the gradient's buffer for its sums.
+  // A running average takes part as if it needed a gradient: what ops give to Grads::add are its
+  // sums, which collect in `grad` until ParameterStore::update_averages.
   return leaf(parameter.value, parameter.trainable || parameter.decay > 0, &parameter);
 }
 
@@ -83,13 +85,17 @@ std::vector<Var> Tape::record_several(const char* name, std::span<const Var> inp
     node.inputs.push_back({input.node_, input.output_});
     if (!input.defined()) continue;
     ENSURE(&input.tape() == this, name, ": input ", node.inputs.size() - 1,
-           " is on another tape than the first");
+           " is not on this tape, as another input is");
     const Tensor& x = input.value();
-    ENSURE(x.dtype() == values[0].dtype() && x.device() == values[0].device(), name,
-           ": dtype or device of input ", node.inputs.size() - 1, " differs from the result's: ", x,
-           ", ", values[0]);
+    for (const Tensor& value : values) {
+      ENSURE(x.dtype() == value.dtype() && x.device() == value.device(), name,
+             ": dtype or device of input ", node.inputs.size() - 1,
+             " differs from the result's: ", x, ", ", value);
+    }
     node.needs_grad = node.needs_grad || input.needs_grad();
   }
+  ENSURE(backward != nullptr || !node.needs_grad || mode_ == Mode::eval, name,
+         ": an input needs a gradient, and there is no backward function");
   if (node.needs_grad) node.backward = std::move(backward);
   std::vector<Var> outputs;
   for (Tensor& value : values) {
@@ -105,7 +111,7 @@ std::vector<Var> Tape::record_several(const char* name, std::span<const Var> inp
 Var Tape::record(const char* name, std::span<const Var> inputs, Tensor value, Backward backward) {
   BackwardOfSeveral of_one;
   if (backward) {
-    of_one = [backward = std::move(backward)](std::span<Tensor> dy, Grads& g) {
+    of_one = [backward = std::move(backward)](std::span<const Tensor> dy, Grads& g) {
       backward(dy[0], g);
     };
   }
@@ -129,7 +135,7 @@ void Tape::backward(Var output, Tensor cotangent) {
          "Tape::backward: this tape is in eval mode and recorded no backward");
   ENSURE(!consumed_, "Tape::backward: runs once per tape, and this one is consumed");
   const Tensor result = output_of(at).value;
-  ENSURE(output.needs_grad(), "Tape::backward: output '", node_of(at).name, "' ", result,
+  ENSURE(output.needs_grad(), "Tape::backward: output '", node_at(at.node).name, "' ", result,
          " depends on no parameter or input");
   if (!cotangent.defined()) {
     ENSURE(result.numel() == 1,
@@ -143,42 +149,42 @@ void Tape::backward(Var output, Tensor cotangent) {
   accumulate(at, std::move(cotangent));
   for (int i = size() - 1; i >= 0; --i) consume(i);
   consuming_ = -1;
-  if (sums_.add_waiting()) notify(TapeEvent::Kind::sums, "gradients", at.node, at.output, result);
+  if (sums_.add_waiting()) {
+    notify(TapeEvent::Kind::backward, "gradients", at.node, at.output, result);
+  }
   output_of(at).value = result;
+  finished_ = true;
 }
 
 void Tape::consume(int index) {
-  Node& node = node_of({index});
+  Node& node = node_at(index);
   if (node.inputs.empty()) return;  // leaves keep their value and gradient
   const BackwardOfSeveral backward = std::exchange(node.backward, nullptr);
   std::vector<Tensor> dy;
-  const Tensor* reached = nullptr;
+  Tensor reached;  // the last of dy that is defined
   for (Output& output : node.outputs) {
     dy.push_back(std::exchange(output.gradient, Tensor()));
     output.value = Tensor();
+    if (dy.back().defined()) reached = dy.back();
   }
-  for (const Tensor& gradient : dy) {
-    if (gradient.defined()) reached = &gradient;
-  }
-  if (reached == nullptr || !backward) return;
+  if (!reached.defined() || !backward) return;
   consuming_ = index;
-  const Tensor one = *reached;  // a backward function may move its dy
   Grads grads(*this, index);
   backward(dy, grads);
-  notify(TapeEvent::Kind::backward, node.name, index, 0, one);
+  notify(TapeEvent::Kind::backward, node.name, index, 0, reached);
 }
 
 bool Grads::needs(int i) const {
-  const Tape::Node& node = tape_.node_of({node_});
+  const Tape::Node& node = tape_.node_at(node_);
   ENSURE(i >= 0 && i < static_cast<int>(node.inputs.size()), node.name,
          ": backward asks for input ", i, " of ", node.inputs.size());
   const ValueIndex input = node.inputs[static_cast<std::size_t>(i)];
-  return input.node >= 0 && tape_.node_of(input).needs_grad;
+  return input.node >= 0 && tape_.node_at(input.node).needs_grad;
 }
 
 void Grads::add(int i, Tensor gradient) {
   if (!needs(i) || !gradient.defined()) return;
-  const Tape::Node& node = tape_.node_of({node_});
+  const Tape::Node& node = tape_.node_at(node_);
   const ValueIndex input = node.inputs[static_cast<std::size_t>(i)];
   const Tensor& value = tape_.output_of(input).value;
   if (gradient.shape() != value.shape() || gradient.dtype() != value.dtype() ||
@@ -191,8 +197,8 @@ void Grads::add(int i, Tensor gradient) {
 }
 
 void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
-  if (!needs(i)) return;
-  const Tape::Node& node = tape_.node_of({node_});
+  if (!needs(i) || !rows.defined()) return;
+  const Tape::Node& node = tape_.node_at(node_);
   const ValueIndex input = node.inputs[static_cast<std::size_t>(i)];
   const Tensor& table = tape_.output_of(input).value;  // [S, E]
   if (table.rank() != 2 || index.rank() != 1 ||
@@ -201,7 +207,7 @@ void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
     throw GradientError(join(node.name, ": gradient of input ", i, " is rows ", rows, " at ", index,
                              ", the input is ", table));
   }
-  if (Parameter* const parameter = tape_.node_of(input).parameter) {
+  if (Parameter* const parameter = tape_.node_at(input.node).parameter) {
     tape_.notify(TapeEvent::Kind::gradient, node.name, node_, i, rows);
     return tape_.sums_.add_rows(*parameter, index, rows);
   }
@@ -214,7 +220,7 @@ void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
 // inputs, reshape hands on a view), so the second one makes a fresh sum; only that is added to in
 // place.
 void Tape::accumulate(ValueIndex at, Tensor gradient) {
-  if (Parameter* const parameter = node_of(at).parameter) {
+  if (Parameter* const parameter = node_at(at.node).parameter) {
     return sums_.add(*parameter, std::move(gradient));
   }
   Output& output = output_of(at);
@@ -228,12 +234,26 @@ void Tape::accumulate(ValueIndex at, Tensor gradient) {
   }
 }
 
+void Tape::release_since(int first, std::span<const Var> kept) {
+  if (mode_ == Mode::train) return;
+  std::vector<Tensor> values;
+  for (const Var& v : kept) values.push_back(v.defined() ? v.value() : Tensor());
+  for (int i = std::max(first, 0); i < size(); ++i) {
+    if (node_at(i).inputs.empty()) continue;  // leaves keep theirs
+    for (Output& output : node_at(i).outputs) output.value = Tensor();
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (kept[i].defined()) output_of({kept[i].node_, kept[i].output_}).value = values[i];
+  }
+}
+
 Tensor Tape::grad(Var v) const {
   const ValueIndex at = index_of("Tape::grad", v);
   const Node& node = nodes_[static_cast<std::size_t>(at.node)];
   ENSURE(node.is_input,
          "Tape::grad: only leaves made by Tape::input keep their gradient, this is '", node.name,
          "'");
+  ENSURE(finished_, "Tape::grad: Tape::backward has not ended on this tape");
   return node.outputs[0].gradient;
 }
 

@@ -5,6 +5,8 @@
 //   const Var y = sum_all(square(x));  // each op computes its value and appends a node (ops.hpp)
 //   tape.backward(y);                  // from the last node to the first
 //   tape.grad(x);                      // 2 x
+//
+// A Tensor is a handle on shared memory: a node that keeps one copies no numbers.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +29,18 @@ namespace skytape {
 class Tape;
 
 /// A backward function gave a gradient that does not have its input's shape, dtype and device.
-/// Tape::backward and gradcheck throw it. The tape is used up then; its parameters may hold part of
-/// the gradients, which zero_gradients() clears.
+/// Tape::backward and gradcheck throw it.
 struct GradientError : Error {
   using Error::Error;
 };
 
 /// A value on a tape; copying is free. A default-made Var is undefined and stands for an absent
-/// input. One whose tape is gone is an Error wherever it is used.
+/// input. One whose tape is gone is an Error in every member but defined().
 class Var {
  public:
   Var() = default;
-  /// Stays valid while the tape grows. Backward releases the values of ops it has passed: read
-  /// them before; those of leaves and of the output remain.
+  /// The reference stays valid while the tape grows. Backward empties the value of every op on the
+  /// tape, reached or not; only leaves and the output that it began at keep theirs.
   [[nodiscard]] const Tensor& value() const;
   [[nodiscard]] const Shape& shape() const { return value().shape(); }
   [[nodiscard]] std::int64_t size(int axis) const { return value().size(axis); }
@@ -50,7 +51,7 @@ class Var {
  private:
   friend class Tape;
   const TapePlace* place_ = nullptr;
-  std::uint32_t stay_ = 0;  // the number of its tape's stay there
+  std::uint32_t generation_ = 0;  // of the place when the Var was made
   int node_ = -1, output_ = 0;
 };
 
@@ -59,12 +60,12 @@ class Var {
 class Grads {
  public:
   /// A gradient for input i, in the input's shape, dtype and device; undefined means zero. The tape
-  /// reads it and never writes into it, so one tensor may be given to several inputs, and dy itself
-  /// may be passed on.
+  /// reads it until backward ends, and nobody writes into it: one tensor may be given to several
+  /// inputs, and dy itself may be passed on.
   void add(int i, Tensor gradient);
   /// A sparse gradient for input i, a table [S, E] such as an embedding: rows[j], of [T, E], belongs
   /// to row index[j], of i32[T], and what no entry names is zero. A parameter's own buffer is then
-  /// touched at these rows only, which is what makes large tables affordable.
+  /// touched at these rows only, which is what makes large tables affordable. Undefined rows: zero.
   void add_rows(int i, const Tensor& index, const Tensor& rows);
   /// False when input i is absent or needs no gradient: guards costly terms.
   [[nodiscard]] bool needs(int i) const;
@@ -83,7 +84,7 @@ class Grads {
 using Backward = std::function<void(const Tensor& dy, Grads& g)>;
 /// Turns the gradients of several outputs into those of the inputs. dy[i] is undefined where no
 /// gradient reached output i; at least one is defined.
-using BackwardOfSeveral = std::function<void(std::span<Tensor> dy, Grads& g)>;
+using BackwardOfSeveral = std::function<void(std::span<const Tensor> dy, Grads& g)>;
 
 /// Names a value on the tape: an output of a node; node -1: absent.
 struct ValueIndex {
@@ -94,7 +95,7 @@ struct ValueIndex {
 struct NodeView {
   const char* name;                    // of the op; "leaf"
   std::span<const ValueIndex> inputs;  // of earlier nodes
-  std::vector<const Tensor*> values;   // undefined once backward has passed
+  std::vector<const Tensor*> values;   // as Var::value(), but undefined where that is an Error
   const Parameter* parameter;          // of a leaf made by Tape::parameter; nullptr otherwise
   bool needs_grad;
   bool is_input;  // a leaf made by Tape::input
@@ -110,7 +111,9 @@ class Tape {
 
   [[nodiscard]] Mode mode() const { return mode_; }
 
-  /// A leaf whose gradient goes to the parameter's own buffer (added to what is there).
+  /// A leaf whose gradient goes to the parameter's own buffer (added to what is there). It shares
+  /// the parameter's value, which nothing may write before backward has ended. A constant buffer
+  /// receives no gradient.
   [[nodiscard]] Var parameter(Parameter& parameter);
   /// A leaf to differentiate by, whose gradient is read with grad() after backward. A model's data
   /// are constants.
@@ -129,12 +132,18 @@ class Tape {
                                                 std::vector<Tensor> values,
                                                 BackwardOfSeveral backward);
 
-  /// Starts from the cotangent dLoss/dvalue of `output` (one if absent; output is then a single
-  /// element) and walks back. Runs once per tape: nodes release what they saved, and their values,
-  /// as they are consumed.
+  /// Starts from the cotangent dLoss/dvalue of `output` and walks back. Absent: 1, and `output`
+  /// must have one element. Runs once per tape: nodes release what they saved, and their values, as
+  /// they are consumed. If it throws, the tape is used up all the same, and parameters may hold part
+  /// of the gradients, which zero_gradients() clears.
   void backward(Var output, Tensor cotangent = {});
 
-  /// dLoss/dv of an `input` leaf after backward; undefined when nothing reached it.
+  /// In eval mode, releases the values of the ops from node `first` on, but for `kept`: a forward
+  /// pass then holds one layer's values, not all layers'. No effect in train mode: backward reads
+  /// them.
+  void release_since(int first, std::span<const Var> kept);
+
+  /// dLoss/dv of an `input` leaf; undefined when nothing reached it. Error before backward.
   [[nodiscard]] Tensor grad(Var v) const;
 
   /// Calls the observer at each event from now on, after the observers that are there.
@@ -153,7 +162,7 @@ class Tape {
   struct Output {
     Tensor value;
     Tensor gradient;                // dLoss/dvalue as far as the walk has come
-    bool gradient_is_ours = false;  // a sum the tape made: nobody else reads it, add in place
+    bool gradient_is_ours = false;  // the tape allocated it and adds in place; else it is shared
   };
   struct Node {
     const char* name = "leaf";
@@ -166,9 +175,9 @@ class Tape {
   };
   Var leaf(Tensor value, bool needs_grad, Parameter* parameter = nullptr, bool is_input = false);
   [[nodiscard]] Var var(int node, int output) const;
-  [[nodiscard]] Node& node_of(ValueIndex at) { return nodes_[static_cast<std::size_t>(at.node)]; }
+  [[nodiscard]] Node& node_at(int index) { return nodes_[static_cast<std::size_t>(index)]; }
   [[nodiscard]] Output& output_of(ValueIndex at) {
-    return node_of(at).outputs[static_cast<std::size_t>(at.output)];
+    return node_at(at.node).outputs[static_cast<std::size_t>(at.output)];
   }
   [[nodiscard]] ValueIndex index_of(const char* caller, Var v) const;
   void accumulate(ValueIndex at, Tensor gradient);
@@ -182,8 +191,8 @@ class Tape {
   TapePlace& place_;
   GradientSums sums_;  // of parameters
   std::vector<TapeObserver> observers_;
-  bool consumed_ = false;
-  int consuming_ = -1;  // node whose backward was called last
+  bool consumed_ = false, finished_ = false;  // backward has begun, has ended
+  int consuming_ = -1;                        // node whose backward runs, or has thrown; else -1
 };
 
 /// Records on the tape of the first defined input (see Tape::record).

@@ -9,13 +9,12 @@ namespace skytape {
 
 struct TapeEvent {
   enum class Kind {
-    parameter,  // a parameter became a leaf; `op` is its name
-    output,     // an op computed its output `index`
-    gradient,   // the backward function of an op gave the gradient of input `index`
-    backward,   // the backward function of an op has ended; `tensor` is its dy (of the last output
-                // that a gradient reached)
-    sums        // backward added the last gradients that waited to their parameters; `tensor` is
-                // the output that backward began at
+    parameter,  // a parameter is about to become leaf `node`; `op` is its name
+    output,     // an op has computed output `index` and is about to become `node`
+    gradient,   // the backward function of an op gave the gradient of input `index`, or rows of it
+    backward    // the backward function of an op has ended; `tensor` is its dy (of the last output
+                // that a gradient reached). As op "gradients": backward added the last gradients
+                // that waited to their parameters
   } kind;
   const char* op;
   int node;

@@ -14,21 +14,26 @@ std::vector<TapePlace*>& free_places() {
   return places;
 }
 
+std::size_t places_made = 0;
+
 }  // namespace
 
 TapePlace& TapePlace::take(Tape* tape) {
   const std::lock_guard lock(mutex);
-  if (free_places().empty()) free_places().push_back(new TapePlace);
+  if (free_places().empty()) {
+    free_places().reserve(++places_made);  // leave(), in a destructor, must not allocate
+    free_places().push_back(new TapePlace);
+  }
   TapePlace& place = *free_places().back();
   free_places().pop_back();
   place.tape_ = tape;
-  ++place.stay_;
+  ++place.generation_;
   return place;
 }
 
 void TapePlace::leave() {
   const std::lock_guard lock(mutex);
-  ++stay_;
+  ++generation_;
   free_places().push_back(this);
 }
 

@@ -8,9 +8,9 @@ namespace skytape {
 
 class Tape;
 
-/// A slot that one living tape owns at a time, and that is never freed. stay() changes when a tape
-/// enters and when it leaves, so that a Var which remembers its tape's number sees that it is gone.
-/// Looking takes no lock; entering and leaving do.
+/// A slot that one tape after another uses, and that is never freed. Its generation changes when a
+/// tape takes it and when that tape ends: a Var that remembers another one has outlived its tape.
+/// Looking takes no lock; taking and leaving do.
 class TapePlace {
  public:
   /// Gives a free place to the tape.
@@ -18,13 +18,14 @@ class TapePlace {
   /// The tape's end: the place is free again.
   void leave();
 
-  /// The number of the tape's stay here. Another one comes with each tape, and after its end.
-  [[nodiscard]] std::uint32_t stay() const { return stay_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint32_t generation() const {
+    return generation_.load(std::memory_order_acquire);
+  }
   [[nodiscard]] Tape& tape() const { return *tape_; }
 
  private:
   Tape* tape_ = nullptr;
-  std::atomic<std::uint32_t> stay_ = 0;
+  std::atomic<std::uint32_t> generation_ = 0;
 };
 
 }  // namespace skytape

@@ -87,7 +87,7 @@ std::array<Var, 2> rotary_pair(Var q, Var k, const Tensor& angles) {
   ENSURE(q.shape() == k.shape(), "rotary_pair: shapes differ: q ", q.value(), ", k ", k.value());
   const std::vector<Var> outputs = q.tape().record_several(
       "rotary_pair", std::array{q, k}, turn({q.value(), k.value()}, angles, Turn::forward),
-      [angles](std::span<Tensor> d, Grads& g) {
+      [angles](std::span<const Tensor> d, Grads& g) {
         if (!d[0].defined()) return g.add(1, turn({d[1]}, angles, Turn::back)[0]);
         if (!d[1].defined()) return g.add(0, turn({d[0]}, angles, Turn::back)[0]);
         const std::vector<Tensor> back = turn({d[0], d[1]}, angles, Turn::back);

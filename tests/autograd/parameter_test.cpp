@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "tensor/core/storage.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
@@ -94,6 +95,17 @@ TEST_CASE("initialisers draw from the distribution they name") {
   CHECK(widest <= 0.5);
   CHECK(widest > 0.499);
   CHECK(constant_init(3)({2}, random).to_vector() == std::vector<double>{3, 3});
+}
+
+TEST_CASE(
+    "a packed store keeps no block of its initial values, which are wider than those of f32") {
+  ParameterStore store;
+  const Shape shape{1000, 1001};
+  store.add("table", shape, normal_init(1));
+  store.pack(DType::f32, Device::cpu, 1);
+  const std::int64_t before = memory_stats(Device::cpu).system_allocations;
+  const Tensor as_large = Tensor::empty(shape, DType::f64, Device::cpu);
+  CHECK(memory_stats(Device::cpu).system_allocations == before + 1);
 }
 
 TEST_CASE("references and find stay valid while parameters are added") {
