@@ -1,5 +1,6 @@
 #include "nn/model.hpp"
 
+#include <array>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -237,6 +238,7 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int sequence,
               ? skytape::dropout((*norm_)((*embedding_)(tape, ids, mask)), dropout)
               : embedding_->dropped(tape, ids, mask, dropout);
   Var state;  // between layers, of methods that carry one
+  const int first = tape.size();
   for (int l = 0; l < config_.layers; ++l) {
     const Random layer_random = at(random, Place::layers).fork(static_cast<std::uint64_t>(l));
     attention::Call call;
@@ -253,6 +255,7 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int sequence,
     }
     dropout.random = layer_random;
     x = layers_[static_cast<std::size_t>(l)](x, state, mask, call, dropout);
+    tape.release_since(first, std::array{x, state});
   }
   return x;
 }

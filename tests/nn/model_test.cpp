@@ -6,6 +6,7 @@
 
 #include "autograd/ops.hpp"
 #include "nn/optimizer.hpp"
+#include "tensor/core/storage.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/model_gradcheck.hpp"
@@ -226,4 +227,22 @@ TEST_CASE("a few steps of AdamW lower the loss") {
     optimizer.step();
   }
   CHECK(last < 0.5 * first);
+}
+
+TEST_CASE("an evaluation holds the values of one layer, however many there are") {
+  const nn::ModelInput input = make_input({24, 24}, 24, DType::f32);
+  const auto peak_of = [&](const std::string& attention, int layers) {
+    nn::ModelConfig config = small_config(attention);
+    config.layers = layers;
+    const nn::Model model(config, DType::f32, Device::cpu, 1);
+    const nn::StepContext step = nn::answer_context(1);
+    reset_peak_bytes(Device::cpu);
+    const std::int64_t before = memory_stats(Device::cpu).live_bytes;
+    (void)logits_of(model, input, step);
+    return memory_stats(Device::cpu).peak_bytes - before;
+  };
+  for (const char* attention : {"softmax", "luna"}) {  // luna hands a state to the next layer
+    CAPTURE(attention);
+    CHECK(peak_of(attention, 12) == peak_of(attention, 3));
+  }
 }
