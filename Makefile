@@ -187,14 +187,15 @@ FORCE:
 # A user's variables become flags of the program, SEED=7 for example --seed '7'; the program knows
 # which of them a subcommand has.
 FLAGS  := TASK TASKS ATTENTION ATTENTIONS RECIPE DEVICE STEPS BUDGET SEED SEEDS THREADS BATCH LR FEATURES PRECISION JOBS RUN RUNS \
-  WATCH FROM URL EXPORT OUT
+  WATCH FROM URL EXPORT PACK OUT
 quoted  = '$(subst ','\'',$(1))'# for the shell: a name may have spaces
 flags   = $(foreach v,$(1),$(if $($v),--$(shell tr A-Z a-z <<<$v) $(call quoted,$($v)))) $(ARGS)
 switch  = $(if $(filter 1,$($(1))),--$(2))
 train data: TASK ?= listops
 gradcheck bench cost stability approx: ATTENTION ?= all
 arena: ATTENTIONS ?= skyformer
-arena: BUDGET ?= $(if $(STEPS),,10m)
+# Ten minutes a task show what one method reaches. Several methods are compared at the recipe's steps.
+arena: BUDGET ?= $(if $(STEPS)$(filter-out skyformer,$(ATTENTIONS)),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
 .PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
@@ -213,7 +214,7 @@ cost: lab ## parameters, operations, time and memory: ATTENTION=all RECIPE= DEVI
 stability: lab ## instability scores and exploding gradients: ATTENTION=all RECIPE= STEPS= SEED= DEVICE= OUT=
 approx: lab ## error of the approximations over features: ATTENTION=all FEATURES=8,16 RUN=folder OUT= ARGS="--n 512"
 spectrum: lab ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
-arena: lab ## every task by recipe skytape, its table and page of curves: TASKS= SEEDS=1 BUDGET=10m JOBS=1 OUT=runs/arena SET="key=value" WITHOUT=1
+arena: lab ## every task by recipe skytape, its tables and page: ATTENTIONS=skyformer|all TASKS= SEEDS=1 BUDGET=10m JOBS=1 OUT=runs/arena PACK=file.tar.gz SET="key=value" WITHOUT=1
 	build/skytape-lab lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions) $(addprefix --set ,$(SET)); status=$$?; \
 	"$(PYTHON)" train/report/page.py --runs $(call quoted,$(OUT)) && exit $$status
 report: lab ## one HTML page about runs and studies, by matplotlib: RUNS=runs OUT= WATCH=seconds PYTHON=

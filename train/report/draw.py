@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import approx
+import arena
 import curves
 import language_models
 import lengths
@@ -38,7 +39,7 @@ def figures_of(file: Path) -> list[Figure]:
         return []
     try:
         if "curves" in data:
-            return curves.figures(data) + rates.figures(data)
+            return arena.figures(data) + curves.figures(data) + rates.figures(data)
         if data.get("experiment") == "mlm-curves":
             return language_models.figures(file.with_suffix(".csv"))
         kind = STUDIES.get(data.get("experiment", ""))

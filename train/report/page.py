@@ -14,10 +14,11 @@ from html import escape
 from pathlib import Path
 from urllib.parse import quote
 
+import arena
 import curves
 import rates
 from draw import figures_of
-from style import Cells, Figure, Lines, choose_colours, panel_svg
+from style import Figure, Lines, Panel, Points, choose_colours, panel_svg
 from tables import text_of
 
 BROAD = 10  # columns; a table of more has smaller letters on paper
@@ -35,6 +36,7 @@ figcaption { font-weight: 600; margin-bottom: .5rem; }
 figure { margin: 1.5rem 0; }
 .panels { display: flex; flex-wrap: wrap; gap: .75rem; }
 .panels img { flex: 0 1 24rem; }
+.panels img.broad { flex-basis: 36rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .75rem .25rem 0; text-align: left;
@@ -82,19 +84,22 @@ def table_html(table: dict) -> str:
 DRAWN: dict[str, str] = {}  # by panel, so that a watched page draws what has changed
 
 
-def svg_of(panel: Lines | Cells) -> str:
+def svg_of(panel: Panel) -> str:
     key = repr(panel)
     if key not in DRAWN:
         DRAWN[key] = panel_svg(panel)
     return DRAWN[key]
 
 
-def alternative_of(figure: Figure, panel: Lines | Cells) -> str:
+def alternative_of(figure: Figure, panel: Panel) -> str:
     """Returns what a picture shows, for those who do not see it."""
     if isinstance(panel, Lines):
         return (
             f"{figure.title}: {panel.title}; lines: {', '.join(line.name for line in panel.lines)}"
         )
+    if isinstance(panel, Points):
+        front = ", ".join(point.name for point in panel.front)
+        return f"{figure.title}: {panel.title}; not surpassed: {front}"
     return f"{figure.title}: {panel.title}; colours: {panel.value_label}"
 
 
@@ -102,7 +107,8 @@ def figure_html(figure: Figure) -> str:
     """Returns a picture for each panel, as many beside one another as the screen is wide."""
     choose_colours(figure.panels)
     pictures = [
-        f'<img alt="{escape(alternative_of(figure, panel))}" '
+        f'<img{" class=broad" * isinstance(panel, Points)} '
+        f'alt="{escape(alternative_of(figure, panel))}" '
         f'src="data:image/svg+xml;charset=utf-8,{quote(svg_of(panel))}">\n'
         for panel in figure.panels
     ]
@@ -140,7 +146,7 @@ def page_of(report: dict, refresh: int = 0) -> str:
     title = escape(f"skytape: {report['title']}")
     body = f"<h1>{title}</h1>\n<p class=\"facts\">{escape(report['facts'])}</p>\n"
     body += "".join(heading(table["heading"]) + table_html(table) for table in report["accuracies"])
-    for figure in curves.figures(report) + rates.figures(report):
+    for figure in arena.figures(report) + curves.figures(report) + rates.figures(report):
         body += heading(figure.title) + figure_html(figure)
     body += "".join(heading(table["heading"]) + table_html(table) for table in report["runs"])
     for study in report["studies"]:

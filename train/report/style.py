@@ -16,6 +16,7 @@ try:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure as Canvas
+    from matplotlib.text import Text
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
     import numpy as np
 except ImportError as missing:
@@ -35,6 +36,7 @@ MARKERS = "osv^D<>"
 REFERENCE_COLOURS = ("#000000", "#777777")
 ONE_SIGN, BOTH_SIGNS = "viridis", "RdBu_r"  # colour maps; of both signs, zero is white
 PANEL_INCHES = (4.0, 3.0)
+POINTS_INCHES = (6.0, 4.6)
 FONT = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -76,6 +78,27 @@ class Lines:
 
 
 @dataclass
+class Point:
+    name: str
+    x: float
+    y: float
+    low: float  # ends of a bar
+    high: float
+
+
+@dataclass
+class Points:
+    """Points with their names beside them. `front` is joined by a line, with its names in black."""
+
+    title: str
+    x: Axis
+    y: Axis
+    points: list[Point]
+    front: list[Point]
+    levels: list[tuple[str, float]]  # of y, drawn dashed
+
+
+@dataclass
 class Cells:
     """A rectangle of coloured cells, the first row at the top. NaN is an empty cell."""
 
@@ -96,8 +119,11 @@ class Cells:
 class Figure:
     name: str  # of the files
     title: str
-    panels: list[Lines | Cells] = field(default_factory=list)
+    panels: list["Panel"] = field(default_factory=list)
     columns: int = 2
+
+
+Panel = Lines | Points | Cells
 
 
 def text_of(value: float) -> str:
@@ -153,7 +179,7 @@ def small_multiples(panel: Lines) -> list[Lines]:
     return panels
 
 
-def choose_colours(panels: list[Lines | Cells]) -> None:
+def choose_colours(panels: list[Panel]) -> None:
     """Gives each name one colour, and no two lines of a panel the same."""
     places: dict[str, int] = {}
     drawn_lines = [
@@ -253,7 +279,7 @@ def draw_lines(axes, panel: Lines) -> None:
         points = sorted(
             {v for line in panel.lines for v in drawable(line.x, panel.x) if math.isfinite(v)}
         )
-        axes.set_xticks(points[:: max(1, len(points) // 6)])
+        axes.set_xticks(points[:: max(1, -(-len(points) // 6))])
         axes.xaxis.set_minor_locator(NullLocator())
     make_labels(axes, panel)
 
@@ -311,6 +337,113 @@ def place_labels(canvas) -> None:
             at[i] = min(at[i], at[i + 1] - half[order[i + 1]] - half[order[i]])
         for i, place in zip(order, at):
             texts[i].set_position((1.04, place))
+
+
+def draw_points(axes, panel: Points) -> None:
+    """Draws the points, their front and the levels; `place_names` puts the names beside them.
+
+    A level far from all points is only told in the title: it would squeeze them.
+    """
+    low = min((point.low for point in panel.points), default=0.0)
+    high = max((point.high for point in panel.points), default=1.0)
+    room = max(high - low, 1.0)
+    near = [(name, y) for name, y in panel.levels if low - room <= y <= high + room]
+    far = [f"{name}: {y:g}" for name, y in panel.levels if (name, y) not in near]
+    axes.set_title("; ".join([panel.title, *far]))
+    axes.grid(color="#dddddd", linewidth=0.6)
+    axes.set_axisbelow(True)
+    for point in panel.points:
+        on_front = point in panel.front
+        colour = COLOURS[0] if on_front else "#888888"
+        axes.plot([point.x], [point.y], "o", color=colour, markersize=5 if on_front else 4)
+        if point.high > point.low:
+            axes.plot([point.x] * 2, [point.low, point.high], color=colour, linewidth=0.8)
+    axes.plot(
+        [point.x for point in panel.front],
+        [point.y for point in panel.front],
+        color=COLOURS[0],
+        linewidth=1.2,
+        drawstyle="steps-post",
+    )
+    set_axis(axes, "x", panel.x)
+    axes.margins(0.12, 0.08)
+    for name, level in near:
+        axes.axhline(level, color="#000000", linestyle="--", linewidth=0.8)
+        axes.annotate(
+            name, (0.0, level), xycoords=("axes fraction", "data"), xytext=(3, 3),
+            textcoords="offset points", fontsize=7.5,
+        )  # fmt: skip
+    set_axis(axes, "y", panel.y)
+    axes.front = panel.front
+    axes.named_points = [
+        (
+            axes.annotate(
+                point.name,
+                (point.x, point.y),
+                xytext=(6, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7.5,
+                color="#000000" if point in panel.front else "#555555",
+                arrowprops={"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.5},
+            ),
+            point,
+        )
+        for point in sorted(panel.points, key=lambda point: point not in panel.front)
+    ]
+
+
+def place_names(canvas) -> None:
+    """Moves each name to the nearest place where it covers no point and no other name.
+
+    The layout is done before. A name that finds none stays where it covers the least.
+    """
+    renderer = canvas.canvas.get_renderer()
+    pixel = canvas.dpi / 72
+    for axes in canvas.axes:
+        named = getattr(axes, "named_points", [])
+        if not named:
+            continue
+        frame = axes.get_window_extent(renderer)
+        marks = [axes.transData.transform((point.x, point.y)) for _, point in named]
+        taken = [(x - 3 * pixel, y - 3 * pixel, x + 3 * pixel, y + 3 * pixel) for x, y in marks]
+        front = [axes.transData.transform((point.x, point.y)) for point in axes.front]
+        for (x, y), (next_x, next_y) in zip(front, front[1:]):
+            taken += [(x, y - 1, next_x, y + 1), (next_x - 1, y, next_x + 1, next_y)]
+        for (text, _), mark in zip(named, marks):
+            box = Text.get_window_extent(text, renderer)  # without the line to its point
+            best = None
+            for distance in range(6, 66, 6):
+                for turn in range(0, 360, 30):
+                    dx = distance * math.cos(math.radians(turn))
+                    dy = distance * math.sin(math.radians(turn))
+                    before = box.width if dx < -1 else 0 if dx > 1 else box.width / 2
+                    left = mark[0] + dx * pixel - before
+                    low = mark[1] + dy * pixel - box.height / 2
+                    place = (left, low, left + box.width, low + box.height)
+                    cost = sum(overlap(place, other) for other in taken) + outside(place, frame)
+                    if best is None or cost < best[0]:
+                        best = (cost, place)
+                if best[0] == 0:
+                    break
+            place = best[1]
+            taken.append(place)
+            text.set_position(
+                ((place[0] - mark[0]) / pixel, ((place[1] + place[3]) / 2 - mark[1]) / pixel)
+            )
+
+
+def overlap(one: tuple, other: tuple) -> float:
+    """Returns the area that two boxes (left, low, right, high) have in common."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    return width * height if width > 0 and height > 0 else 0.0
+
+
+def outside(place: tuple, frame) -> float:
+    """Returns the area of a box outside a frame."""
+    area = (place[2] - place[0]) * (place[3] - place[1])
+    return area - overlap(place, (frame.x0, frame.y0, frame.x1, frame.y1))
 
 
 def draw_cells(axes, panel: Cells) -> None:
@@ -378,9 +511,9 @@ def draw_cells(axes, panel: Cells) -> None:
     bar.outline.set_visible(False)
 
 
-def inches_of(panel: Lines | Cells) -> tuple[float, float]:
+def inches_of(panel: Panel) -> tuple[float, float]:
     """Returns the size of a panel: cells and the names beside them need room."""
-    width, height = PANEL_INCHES
+    width, height = POINTS_INCHES if isinstance(panel, Points) else PANEL_INCHES
     if isinstance(panel, Cells):
         high = 1.2 + 0.17 * len(panel.rows)
         if max(map(len, panel.columns)) * len(panel.columns) > 40:
@@ -389,30 +522,32 @@ def inches_of(panel: Lines | Cells) -> tuple[float, float]:
     return width, height
 
 
-def drawn(panels: list[Lines | Cells], columns: int, title: str = "") -> Canvas:
+def drawn(panels: list[Panel], columns: int, title: str = "") -> Canvas:
     """Returns the panels drawn, from left to right, then from top to bottom.
 
     Their lines have the colours that `choose_colours` gave them.
     """
     columns = max(1, min(columns, len(panels)))
     rows = -(-len(panels) // columns)
-    height = max(inches_of(panel)[1] for panel in panels)
+    width, height = (max(sizes) for sizes in zip(*map(inches_of, panels)))
     title = "\n".join(textwrap.wrap(title, TITLE_LETTERS * columns))
     with rc_context(FONT):
         canvas = Canvas(
-            figsize=(columns * PANEL_INCHES[0], rows * height + 0.35 * len(title.splitlines())),
+            figsize=(columns * width, rows * height + 0.35 * len(title.splitlines())),
             layout="constrained",
             dpi=110,
         )
         FigureCanvasAgg(canvas)
         for i, panel in enumerate(panels):
             axes = canvas.add_subplot(rows, columns, i + 1)
-            (draw_lines if isinstance(panel, Lines) else draw_cells)(axes, panel)
+            draw = {Lines: draw_lines, Points: draw_points, Cells: draw_cells}[type(panel)]
+            draw(axes, panel)
         if title:
             canvas.suptitle(title)
         canvas.draw_without_rendering()
         canvas.set_layout_engine("none")
         place_labels(canvas)
+        place_names(canvas)
     return canvas
 
 
@@ -427,7 +562,7 @@ def save(figure: Figure, folder: Path) -> list[Path]:
     return files
 
 
-def panel_svg(panel: Lines | Cells) -> str:
+def panel_svg(panel: Panel) -> str:
     """Returns a panel as the text of an SVG picture."""
     text = io.StringIO()
     canvas = drawn([panel], 1)

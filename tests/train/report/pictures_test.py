@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "train/report"))
 
 import approx  # noqa: E402
+import arena  # noqa: E402
 import curves  # noqa: E402
 import draw  # noqa: E402
 import language_models  # noqa: E402
@@ -519,6 +520,47 @@ class Files(unittest.TestCase):
                 self.assertEqual(done.returncode, 3)
                 self.assertEqual(done.stderr.count("\n"), 1)
                 self.assertIn("apt-get install python3-matplotlib", done.stderr)
+
+
+class Arena(unittest.TestCase):
+    def points(self, count):
+        return [
+            {"name": f"method {i}", "seconds": 10.0 * 1.2**i, "accuracy": 50 + (7 * i) % 11,
+             "low": 49 + (7 * i) % 11, "high": 50 + (7 * i) % 11}
+            for i in range(count)
+        ]  # fmt: skip
+
+    def test_the_front_has_what_no_other_method_passes_in_both(self):
+        points = [style.Point(n, x, y, y, y) for n, x, y in (
+            ("slow and worse", 9.0, 1.0), ("quick", 1.0, 2.0), ("best", 8.0, 4.0),
+            ("as quick, worse", 1.0, 1.0), ("as good, slower", 9.0, 4.0))]  # fmt: skip
+        self.assertEqual([point.name for point in arena.front_of(points)], ["quick", "best"])
+
+    def test_each_of_28_names_stands_inside_the_panel_and_covers_no_other(self):
+        picture = {"task": "text", "papers_best": 65.0, "points": self.points(28)}
+        axes = drawn(arena.figures({"arena": [picture]})[0])[0]
+        renderer = axes.figure.canvas.get_renderer()
+        boxes = [style_box(text, renderer) for text, _ in axes.named_points]
+        self.assertEqual(len(boxes), 28)
+        for i, one in enumerate(boxes):
+            self.assertLessEqual(one.x1, axes.get_window_extent(renderer).x1 + 1)
+            for other in boxes[:i]:
+                width = min(one.x1, other.x1) - max(one.x0, other.x0)
+                height = min(one.y1, other.y1) - max(one.y0, other.y0)
+                self.assertFalse(width > 1 and height > 1, (one, other))
+
+    def test_a_level_far_from_all_points_is_told_and_does_not_squeeze_them(self):
+        picture = {"task": "text", "papers_best": 5.0, "points": self.points(4)}
+        axes = drawn(arena.figures({"arena": [picture]})[0])[0]
+        self.assertIn("papers' best: 5", axes.get_title())
+        self.assertGreater(axes.get_ylim()[0], 40)
+        picture["papers_best"] = 52.0
+        axes = drawn(arena.figures({"arena": [picture]})[0])[0]
+        self.assertEqual(axes.get_title(), "text")
+        self.assertIn("papers' best", [text.get_text() for text in axes.texts])
+
+    def test_tasks_without_two_methods_have_no_picture(self):
+        self.assertEqual(arena.figures({"arena": []}), [])
 
 
 if __name__ == "__main__":

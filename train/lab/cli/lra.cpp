@@ -10,7 +10,9 @@
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/lra/lra.hpp"
 #include "train/lab/lra/lra_table.hpp"
+#include "train/lab/lra/pack.hpp"
 #include "train/process/launch.hpp"
+#include "train/process/progress.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {
@@ -22,7 +24,7 @@ struct LraFlags {
   RunFlags run;
   GridOptions grid;
   std::string tasks = "listops,text,retrieval,pathfinder,image", attentions = "all", lrs, batches;
-  std::string out = "runs";
+  std::string out = "runs", pack;
   bool without_additions = false, table_only = false;
 };
 
@@ -39,6 +41,7 @@ GridOptions grid_options(const LraFlags& flags) {
     options.base.values.push_back({std::string(key.key), value, "--without-additions"});
   }
   options.out = flags.out;
+  options.pack = flags.pack;
   // Ranks of one host share its cores, unless they are told what each may use.
   const int sharers = flags.run.threads == 0 ? launched().local_size : 1;
   options.threads = std::max(1, thread_count() / sharers);
@@ -55,11 +58,18 @@ void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   const Table times = time_table(found.runs);
   std::string text = to_text(table) + "\n";
   if (!times.rows.empty()) text += to_text(times) + "\n";
-  text += to_text(arena_table(table));
+  text += to_text(arena_table(table)) + "\n" + to_text(method_table(table));
   data::write_file(out / "lra.txt", text);
   data::write_file(out / "lra.csv", to_csv(table));
   fmt::print("{}", text);
   fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.txt").string());
+}
+
+/// Takes over the results of --pack, where an earlier call on this or another machine left some.
+void unpack(const GridOptions& options) {
+  if (options.pack.empty() || !fs::exists(options.pack)) return;
+  const int runs = unpack_results(options.pack, options.out);
+  fmt::print(stderr, "{}: {} unpacked\n", options.pack.string(), counted(runs, "finished run"));
 }
 
 int run(const LraFlags& flags) {
@@ -72,6 +82,7 @@ int run(const LraFlags& flags) {
   if (flags.table_only && !fs::is_directory(options.out)) {
     throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
   }
+  unpack(options);
   place_cells(cells, options.out);
   const int code = flags.table_only ? 0 : run_grid(cells, options);
   show_table(cells, options.out);
@@ -107,6 +118,9 @@ void add_lra(const Command& program) {
   command.add_option("--threads", flags->run.threads, "CPU threads in all; 0: all cores");
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--out", flags->out, "folder of the run folders and the table");
+  command.add_option("--pack", flags->pack,
+                     "FILE.tar.gz: the results so far, without weights; what is in it is not run "
+                     "again");
   command.add_flag("--table-only", flags->table_only, "run nothing, show the results so far");
   command.runs([flags] { return run(*flags); });
 }

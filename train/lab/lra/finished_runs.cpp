@@ -35,6 +35,8 @@ FinishedRun read_run(const fs::path& folder) {
   run.test = result.at("test_accuracy").get<double>();
   run.test_examples = result.value("test_examples", std::int64_t{0});
   run.train_seconds = result.at("train_seconds").get<double>();
+  run.step_seconds = run.train_seconds / std::max(1.0, result.at("steps").get<double>());
+  run.peak_bytes = result.at("peak_bytes").get<std::int64_t>();
   run.times = time_to_accuracy_from(data::member(result, "time_to_accuracy"));
   run.trivial = trivial_share(run.task, result);
   Json claimed = config;

@@ -24,8 +24,10 @@ struct FinishedRun {
   std::int64_t test_examples = 0;  // 0: of an older program
   double trivial = -1;             // trivial_share()
   double train_seconds = 0;
-  TimeToAccuracy times;  // empty in results of older programs
-  data::Json config;     // config.json
+  double step_seconds = 0;      // of training, over its steps
+  std::int64_t peak_bytes = 0;  // of the allocator
+  TimeToAccuracy times;         // empty in results of older programs
+  data::Json config;            // config.json
 };
 
 /// Why a pre-training, and an encoder that `import` copied, are not among them.

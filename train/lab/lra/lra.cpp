@@ -20,6 +20,7 @@
 #include "tensor/core/suggest.hpp"
 #include "train/config/identity.hpp"
 #include "train/lab/lra/child_process.hpp"
+#include "train/lab/lra/pack.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/run/budget.hpp"
@@ -270,6 +271,7 @@ class Grid {
     const fs::path folder = options_.out / run.cell->folder;
     if (code == 0) {
       say(run, outcome(run, folder / "result.json"));
+      if (!options_.pack.empty()) pack_results(options_.out, options_.pack);
     } else if (signal_received() != 0 && code == 128 + signal_received()) {
       say(run, "stopped, its state is kept");
     } else {

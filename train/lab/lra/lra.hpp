@@ -20,8 +20,9 @@ struct GridOptions {
   std::string features;                   // where a method has them; empty: what the recipe says
   std::string budget;  // time that the run of a cell may take by itself; empty: any
   std::filesystem::path out = "runs";
-  int jobs = 1;     // cells at a time
-  int threads = 1;  // of all of them together
+  std::filesystem::path pack;  // .tar.gz with the results so far (pack.hpp); empty: none
+  int jobs = 1;                // cells at a time
+  int threads = 1;             // of all of them together
 };
 
 /// One run of the grid: of the task, or the pre-training of a configuration that predicts hidden
@@ -45,7 +46,8 @@ struct GridCell {
 /// the cell's.
 void place_cells(std::vector<GridCell>& cells, const std::filesystem::path& out);
 
-/// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder. A cell
+/// Runs what is not finished, `jobs` cells at a time; each writes to log.txt in its folder, and the
+/// results are packed whenever one has ended. A cell
 /// that fails, or whose data are missing, is named on stderr and the others continue. After a
 /// signal the running cells keep their state and no other starts. Returns 0, 1 if a cell failed, or
 /// 128 + signal. Notes which data the cells have, once they are prepared.

@@ -40,13 +40,28 @@ double deviation_of(const std::vector<double>& values) {
   return std::sqrt(squares / static_cast<double>(values.size() - 1));
 }
 
-/// Test accuracies of the finished runs.
-std::vector<double> tests_of(const TableCell& cell) {
-  std::vector<double> tests;
+/// A figure of each finished run.
+std::vector<double> figures_of(const TableCell& cell, double Score::*figure) {
+  std::vector<double> figures;
   for (const auto& [seed, score] : cell.runs) {
-    if (score) tests.push_back(score->test);
+    if (score) figures.push_back(*score.*figure);
   }
-  return tests;
+  return figures;
+}
+
+/// Test accuracies of the finished runs.
+std::vector<double> tests_of(const TableCell& cell) { return figures_of(cell, &Score::test); }
+
+/// Mean seconds until the papers' best was passed; nothing unless every finished run passed it.
+std::optional<double> seconds_to_papers(const TableCell& cell) {
+  std::vector<double> seconds;
+  for (const auto& [seed, score] : cell.runs) {
+    if (!score) continue;
+    if (!score->paper_seconds) return {};
+    seconds.push_back(*score->paper_seconds);
+  }
+  if (seconds.empty()) return {};
+  return mean_of(seconds);
 }
 
 bool contains(const std::vector<std::string>& list, const std::string& text) {
@@ -133,7 +148,14 @@ class TableMaker {
       if (other->seed == run.seed) return skip("the same run as " + other->folder);
     }
     members.push_back(&run);
-    cell.runs[run.seed] = Score{100 * run.dev, 100 * run.test, run.train_seconds};
+    Score score{100 * run.dev,
+                100 * run.test,
+                run.train_seconds,
+                run.step_seconds,
+                static_cast<double>(run.peak_bytes),
+                {}};
+    if (run.times.paper) score.paper_seconds = run.times.paper->seconds;
+    cell.runs[run.seed] = score;
     cell.added = added_to_papers(run.config);
     cell.data = data;
   }
@@ -328,6 +350,70 @@ Table to_table(const AccuracyTable& table) {
   return out;
 }
 
+Table method_table(const AccuracyTable& table) {
+  Table out{"methods",
+            "Methods: test accuracy in percent, and what training cost.",
+            {{"attention"}, {"settings"}},
+            {},
+            {}};
+  for (const std::string& task : table.tasks) out.columns.push_back({task, "{:.2f}"});
+  out.columns.insert(out.columns.end(), {{"average", "{:.2f}"},
+                                         {"ms a step", "{:.1f}"},
+                                         {"peak MB", "{:.0f}"},
+                                         {"above the papers' best"}});
+  for (const TableRow& row : table.rows) {
+    std::vector<double> steps, peaks, until;
+    std::size_t comparable = 0;
+    std::vector<Cell> cells = {row.attention, row.source};
+    for (const std::string& task : table.tasks) {
+      const auto found = row.cells.find(task);
+      const auto tests = found == row.cells.end() ? std::vector<double>() : tests_of(found->second);
+      cells.push_back(tests.empty() ? Cell() : Cell(mean_of(tests)));
+      if (tests.empty()) continue;
+      steps.push_back(1e3 * mean_of(figures_of(found->second, &Score::step_seconds)));
+      peaks.push_back(1e-6 * mean_of(figures_of(found->second, &Score::peak_bytes)));
+      comparable += best_paper_accuracy(task).has_value();
+      if (const auto seconds = seconds_to_papers(found->second)) until.push_back(*seconds);
+    }
+    if (steps.empty()) continue;
+    const std::optional<double> mean = average(row);
+    cells.push_back(mean ? Cell(*mean) : Cell());
+    cells.emplace_back(mean_of(steps));
+    cells.emplace_back(*std::max_element(peaks.begin(), peaks.end()));
+    const double all = std::accumulate(until.begin(), until.end(), 0.0);
+    cells.emplace_back(comparable == 0 ? std::string("–")
+                       : until.empty() ? fmt::format("0 of {}", comparable)
+                                       : fmt::format("{} of {}, {}", until.size(), comparable,
+                                                     duration_text(all)));
+    out.add(std::move(cells));
+  }
+  out.notes = {
+      "Means over seeds. ms a step: mean over the tasks of the row; peak MB: of the task that "
+      "needs "
+      "most. Above the papers' best: on how many tasks every seed's dev accuracy came above it, "
+      "and "
+      "the sum of the seconds until then."};
+  return out;
+}
+
+std::vector<ArenaPoint> arena_points(const AccuracyTable& table, const std::string& task) {
+  std::vector<ArenaPoint> points;
+  for (const TableRow& row : table.rows) {
+    const auto found = row.cells.find(task);
+    if (found == row.cells.end()) continue;
+    const std::vector<double> tests = tests_of(found->second);
+    if (tests.empty()) continue;
+    const auto same = std::ranges::count_if(table.rows, [&](const TableRow& other) {
+      return other.attention == row.attention && other.cells.contains(task);
+    });
+    const auto [low, high] = std::ranges::minmax(tests);
+    points.push_back({same == 1 ? row.attention : row.attention + ", " + row.source,
+                      mean_of(figures_of(found->second, &Score::seconds)), mean_of(tests), low,
+                      high});
+  }
+  return points;
+}
+
 Table arena_table(const AccuracyTable& table) {
   Table out{"arena",
             "Test accuracy in percent, task by task, and what was added to the papers' model.",
@@ -370,25 +456,34 @@ std::string to_text(const AccuracyTable& table) {
 }
 
 std::string to_csv(const AccuracyTable& table) {
-  std::string text = "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor,added\n";
+  std::string text =
+      "attention,source,task,seed,test,dev,trivial_floor,at_or_below_floor,added,seconds,step_ms,"
+      "peak_mb,papers_best_seconds\n";
   for (const TableRow& row : table.rows) {
     for (const std::string& task : table.tasks) {
       const std::optional<double> baseline = baseline_of(table, task);
       const auto line = [&](const auto& seed, std::optional<double> test, std::optional<double> dev,
-                            const std::string& added) {
+                            const std::string& added, const std::string& cost) {
         std::string below;
         if (test && baseline) below = at_or_below(baseline, *test) ? "1" : "0";
-        text += fmt::format("{},{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source), task,
-                            seed, shown(test, "", "{:.4f}"), shown(dev, "", "{:.4f}"),
-                            shown(baseline, "", "{:.1f}"), below, quoted(added));
+        text += fmt::format("{},{},{},{},{},{},{},{},{},{}\n", row.attention, quoted(row.source),
+                            task, seed, shown(test, "", "{:.4f}"), shown(dev, "", "{:.4f}"),
+                            shown(baseline, "", "{:.1f}"), below, quoted(added), cost);
       };
+      constexpr const char* kNoCost = ",,,";
       if (row.paper) {
         const std::optional<double> test = paper_accuracy(*row.paper, task);
-        if (test) line("", test, {}, "");
+        if (test) line("", test, {}, "", kNoCost);
       } else if (const auto cell = row.cells.find(task); cell != row.cells.end()) {
         const std::string& added = cell->second.added;
         for (const auto& [seed, score] : cell->second.runs) {
-          score ? line(seed, score->test, score->dev, added) : line(seed, {}, {}, added);
+          if (!score) {
+            line(seed, {}, {}, added, kNoCost);
+            continue;
+          }
+          line(seed, score->test, score->dev, added,
+               fmt::format("{:.1f},{:.3f},{:.1f},{}", score->seconds, 1e3 * score->step_seconds,
+                           1e-6 * score->peak_bytes, shown(score->paper_seconds, "", "{:.1f}")));
         }
       }
     }

@@ -17,8 +17,10 @@
 namespace skytape::train {
 
 struct Score {
-  double dev = 0, test = 0;  // percent
-  double seconds = 0;        // of training
+  double dev = 0, test = 0;              // percent
+  double seconds = 0, step_seconds = 0;  // of training, and of one step of it
+  double peak_bytes = 0;
+  std::optional<double> paper_seconds;  // until a dev evaluation was above the papers' best
 };
 
 /// One method and settings on one task.
@@ -54,6 +56,18 @@ struct AccuracyTable {
 /// Our runs alone, a row for each task: the trivial baseline, the papers' best cell, test accuracy
 /// over seeds, what was added, and the mean time of training.
 [[nodiscard]] Table arena_table(const AccuracyTable& table);
+/// Our runs alone, a row for each method and its settings: test accuracy of each task, and what
+/// training cost. Means over seeds.
+[[nodiscard]] Table method_table(const AccuracyTable& table);
+/// A method and its settings on a task, for a picture of accuracy against cost.
+struct ArenaPoint {
+  std::string name;                        // of the method; with settings where it has several rows
+  double seconds = 0;                      // of training, mean over seeds
+  double accuracy = 0, low = 0, high = 0;  // test, percent: mean, lowest and highest seed
+};
+/// Those of a task that are finished.
+[[nodiscard]] std::vector<ArenaPoint> arena_points(const AccuracyTable& table,
+                                                   const std::string& task);
 /// The same as text, with what is not in the table.
 [[nodiscard]] std::string to_text(const AccuracyTable& table);
 /// A line per run of a seed, finished or wanted, and per figure of a paper: in percent, empty where

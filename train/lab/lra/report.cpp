@@ -232,9 +232,30 @@ Json section(const char* heading, const Table& table) {
   return json;
 }
 
+/// Accuracy against seconds of training, for each task on which several methods are finished.
+Json arena(const AccuracyTable& table) {
+  Json pictures = Json::array();
+  for (const std::string& task : table.tasks) {
+    Json points = Json::array();
+    for (const ArenaPoint& p : arena_points(table, task)) {
+      points.push_back({{"name", p.name},
+                        {"seconds", p.seconds},
+                        {"accuracy", p.accuracy},
+                        {"low", p.low},
+                        {"high", p.high}});
+    }
+    if (points.size() < 2) continue;
+    const std::optional<double> best = best_paper_accuracy(task);
+    pictures.push_back(
+        {{"task", task}, {"papers_best", best ? Json(*best) : Json()}, {"points", points}});
+  }
+  return pictures;
+}
+
 /// Adds the results of the finished runs. `skipped` gets those that no other part of the page
 /// tells.
-void add_accuracies(const fs::path& runs, Json& sections, std::vector<std::string>& skipped) {
+void add_accuracies(const fs::path& runs, Json& report, std::vector<std::string>& skipped) {
+  Json& sections = report["accuracies"];
   FoundRuns finished = find_runs(runs);
   const Table times = time_table(finished.runs);
   const AccuracyTable accuracies = make_table({}, std::move(finished));
@@ -244,7 +265,9 @@ void add_accuracies(const fs::path& runs, Json& sections, std::vector<std::strin
   }
   sections.push_back(section("The arena, task by task", arena_table(accuracies)));
   sections.push_back(section("Accuracy and the papers' accuracy", to_table(accuracies)));
+  sections.push_back(section("Methods: accuracy and cost", method_table(accuracies)));
   if (!times.rows.empty()) sections.push_back(section("Time to accuracy", times));
+  report["arena"] = arena(accuracies);
 }
 
 }  // namespace
@@ -266,11 +289,12 @@ ReportSummary write_report(const ReportOptions& options) {
                             machine.at("cpu").get<std::string>(), machine.at("cores").get<int>(),
                             summary.finished, summary.unfinished, summary.studies)},
       {"accuracies", Json::array()},
+      {"arena", Json::array()},
       {"curves", Json::array()},
       {"rates", rates(found.runs)},
       {"runs", Json::array()},
       {"studies", Json::array()}};
-  if (summary.finished > 0) add_accuracies(options.runs, report["accuracies"], summary.skipped);
+  if (summary.finished > 0) add_accuracies(options.runs, report, summary.skipped);
   for (const std::string& task : tasks_of(found.runs)) {
     report["curves"].push_back(curves(task, found.runs, false));
   }

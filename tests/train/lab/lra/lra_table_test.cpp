@@ -11,6 +11,7 @@
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/table_rows.hpp"
+#include "train/lab/lra/pack.hpp"
 #include "train/lab/papers/paper_results.hpp"
 #include "train/run/time_to_accuracy.hpp"
 
@@ -121,12 +122,13 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
   const std::string csv = to_csv(table);
   CAPTURE(csv);
   CHECK(line_of(csv, "skyformer,skytape,listops,1,") ==
-        "skyformer,skytape,listops,1,37.0000,37.0000,36.2,0,");
+        "skyformer,skytape,listops,1,37.0000,37.0000,36.2,0,,10.0,1000.000,0.0,");
   CHECK(line_of(csv, "skyformer,skytape,listops,2,") ==
-        "skyformer,skytape,listops,2,39.0000,39.0000,36.2,0,");
-  CHECK(line_of(csv, "softmax,skytape,listops,1,").ends_with(",36.2000,36.2000,36.2,1,"));
-  CHECK(line_of(csv, "softmax,skytape,listops,2,") == "softmax,skytape,listops,2,,,36.2,,");
-  CHECK(line_of(csv, "softmax,skytape,text,2,") == "softmax,skytape,text,2,,,66.2,,");
+        "skyformer,skytape,listops,2,39.0000,39.0000,36.2,0,,10.0,1000.000,0.0,");
+  CHECK(line_of(csv, "softmax,skytape,listops,1,")
+            .ends_with(",36.2000,36.2000,36.2,1,,10.0,1000.000,0.0,"));
+  CHECK(line_of(csv, "softmax,skytape,listops,2,") == "softmax,skytape,listops,2,,,36.2,,,,,,");
+  CHECK(line_of(csv, "softmax,skytape,text,2,") == "softmax,skytape,text,2,,,66.2,,,,,,");
   CHECK(csv.find("retrieval") == csv.npos);
   CHECK(line_of(csv, "softmax,\"Skeinformer paper, dropout 0.1\",text") ==
         "softmax,\"Skeinformer paper, dropout 0.1\",text,,57.6900,,66.2,1,");
@@ -271,7 +273,8 @@ TEST_CASE("custom data have the trivial baseline that their runs found") {
   CAPTURE(text);
   CHECK(line_of(text, "| – | trivial") == "| – | trivial baseline | 68.8 | – |");
   CHECK(line_of(text, "| softmax | skytape") == "| softmax | skytape | 62.50 ↓ | – |");
-  CHECK(line_of(to_csv(table), "softmax,skytape,tsv").ends_with(",62.5000,62.5000,68.8,1,"));
+  CHECK(line_of(to_csv(table), "softmax,skytape,tsv")
+            .ends_with(",62.5000,62.5000,68.8,1,,10.0,1000.000,0.0,"));
   CHECK(line_of(in_bars(arena_table(table)), "| tsv").find("| skytape | 68.8 | – | 62.50 ↓") !=
         std::string::npos);
 }
@@ -357,4 +360,66 @@ TEST_CASE("the arena's table has a row for each task, with what was added and th
         "| text | skyformer | skytape | 66.2 | 65.29 | 87.00 ± 1.41 (86.00–88.00, 2 seeds) | "
         "n-grams of up to 5 tokens | 10 s |");
   CHECK(line_of(text, "| listops") == "| listops | softmax | skytape | 36.2 | 39.25 | – | – | – |");
+}
+
+TEST_CASE(
+    "the methods' table has accuracy and cost, and in how many tasks a method passed the papers") {
+  const Folder folder;
+  const auto finish_with = [&](const std::string& name, const Json& config, double accuracy,
+                               double seconds, const Json& paper) {
+    finish(folder, name, config, accuracy);
+    Json result = data::parse_json(read_file(folder.path() / name / "result.json"));
+    result["train_seconds"] = seconds;
+    result["peak_bytes"] = 2000000;
+    const Json moment = {{"step", 5}, {"seconds", paper}, {"tokens", 1}, {"accuracy", accuracy}};
+    result["time_to_accuracy"] = {{"paper", paper.is_null() ? Json() : moment}};
+    folder.write(name + "/result.json", data::json_text(result));
+  };
+  finish_with("a", config_of("text", "skyformer", 1), 0.86, 20, 4);
+  finish_with("b", config_of("text", "skyformer", 2), 0.88, 40, 8);
+  finish_with("c", config_of("listops", "skyformer", 1), 0.30, 10, nullptr);
+  finish_with("d", config_of("text", "vmean", 1), 0.60, 5, nullptr);
+  const AccuracyTable table = make_table({}, find_runs(folder.path()));
+  const std::string text = in_bars(method_table(table));
+  CAPTURE(text);
+  // (30 s / 10 steps + 10 s / 10 steps) / 2, and the mean of 4 and 8 seconds.
+  CHECK(line_of(text, "| skyformer") ==
+        "| skyformer | skytape | 30.00 | 87.00 | - | 2000.0 | 2 | 1 of 2, 6 s |");
+  CHECK(line_of(text, "| vmean") == "| vmean | skytape | - | 60.00 | - | 500.0 | 2 | 0 of 1 |");
+
+  const std::vector<ArenaPoint> points = arena_points(table, "text");
+  REQUIRE(points.size() == 2);
+  const ArenaPoint& vmean = points[0].name == "vmean" ? points[0] : points[1];
+  const ArenaPoint& skyformer = points[0].name == "vmean" ? points[1] : points[0];
+  CHECK(vmean.seconds == 5);
+  CHECK(skyformer.seconds == 30);
+  CHECK(skyformer.accuracy == doctest::Approx(87));
+  CHECK(skyformer.low == doctest::Approx(86));
+  CHECK(skyformer.high == doctest::Approx(88));
+  CHECK(contains(to_csv(table),
+                 "skyformer,skytape,text,2,88.0000,88.0000,66.2,0,,40.0,4000.000,2.0,8.0\n"));
+}
+
+TEST_CASE("packed results come back in another folder, and leave what is there alone") {
+  const Folder folder;
+  finish(folder, "runs/a", config_of("text", "skyformer", 1), 0.86);
+  finish(folder, "runs/b", config_of("text", "vmean", 1), 0.60);
+  folder.write("runs/a/metrics.jsonl", "{}\n");
+  folder.write("runs/a/last.safetensors", "weights");
+  folder.write("runs/going/config.json", "{}");  // not finished
+  pack_results(folder.path() / "runs", folder.path() / "out.tar.gz");
+
+  finish(folder, "elsewhere/b", config_of("text", "vmean", 1), 0.61);
+  CHECK(unpack_results(folder.path() / "out.tar.gz", folder.path() / "elsewhere") == 1);
+  const FoundRuns found = find_runs(folder.path() / "elsewhere");
+  REQUIRE(found.runs.size() == 2);
+  CHECK(found.skipped.empty());
+  CHECK(found.runs[0].test == doctest::Approx(0.86));
+  CHECK(found.runs[1].test == doctest::Approx(0.61));
+  CHECK(read_file(folder.path() / "elsewhere/a/metrics.jsonl") == "{}\n");
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "elsewhere/a/last.safetensors"));
+  CHECK_FALSE(std::filesystem::exists(folder.path() / "elsewhere/going"));
+
+  folder.write("broken.tar.gz", "no archive");
+  CHECK_THROWS_AS((void)unpack_results(folder.path() / "broken.tar.gz", folder.path()), DataError);
 }

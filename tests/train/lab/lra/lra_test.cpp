@@ -78,7 +78,8 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   CHECK(contains(test::in_bars(first.out), "| softmax | Skyformer paper | 38.37 | 61.95 ↓ |"));
   CHECK(contains(test::in_bars(first.out), ", 2 seeds) | – |"));
   CHECK(read_file(w.runs / "lra.txt") == first.out);
-  CHECK(contains(read_file(w.runs / "lra.csv"), ",text,43,,,66.2,,n-grams of up to 5 tokens\n"));
+  CHECK(
+      contains(read_file(w.runs / "lra.csv"), ",text,43,,,66.2,,n-grams of up to 5 tokens,,,,\n"));
 
   const auto written = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
   const Finished again = w.lra(4, grid);
