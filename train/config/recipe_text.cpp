@@ -128,7 +128,7 @@ class RecipeReader {
     if (find_key(key) != nullptr) return row;
     const std::size_t dot = key.find('.');
     if (dot == key.npos) {
-      if (!method_.ends_with('*')) row.setting.key = join(method_, ".", key);
+      if (!method_.ends_with('*')) row.setting.key = fmt::format("{}.{}", method_, key);
       return row;
     }
     const std::string method = key.substr(0, dot), option = key.substr(dot + 1);
@@ -176,7 +176,7 @@ Recipe recipe_in(const std::filesystem::path& file) {
   }
   const bool pipe = !std::filesystem::is_regular_file(file);
   const std::string name = pipe ? "pipe" : file.filename().string();
-  Recipe recipe = parse_recipe(join(name, kOfFile), text, file.string());
+  Recipe recipe = parse_recipe(fmt::format("{}{}", name, kOfFile), text, file.string());
   recipe.file = name;
   return recipe;
 }
@@ -246,7 +246,7 @@ std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task
     if (!for_task || !matches(row.method, method)) continue;
     Setting setting = row.setting;
     if (find_key(setting.key) == nullptr && setting.key.find('.') == setting.key.npos) {
-      setting.key = join(method, ".", setting.key);
+      setting.key = fmt::format("{}.{}", method, setting.key);
     }
     put(setting, settings);
   }

@@ -1,5 +1,7 @@
 #include "train/config/recipes.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -54,7 +56,7 @@ bool turns_nothing(std::string_view method) {
 
 Recipe embedded(const RecipeFile& file) {
   const std::string text = file.text;
-  Recipe recipe = parse_recipe(file.name, text, join(file.name, ".recipe"));
+  Recipe recipe = parse_recipe(file.name, text, fmt::format("{}.recipe", file.name));
   recipe.idea = text.substr(2, text.find('\n') - 2);  // behind "# "
   return recipe;
 }
@@ -80,12 +82,12 @@ std::span<const Instead> instead_rows() { return kInstead; }
 Setting for_method(const Setting& setting, std::string_view method) {
   if (setting.key == "positions" && setting.value == "rotary" && turns_nothing(method)) {
     return {setting.key, "learned",
-            join(setting.origin, ", row ", method, ": it reads no queries and keys")};
+            fmt::format("{}, row {}: it reads no queries and keys", setting.origin, method)};
   }
   for (const Instead& row : kInstead) {
     if (row.method != method || row.key != setting.key || row.value != setting.value) continue;
     return {setting.key, std::string(row.instead),
-            join(setting.origin, ", row ", method, ": ", row.because)};
+            fmt::format("{}, row {}: {}", setting.origin, method, row.because)};
   }
   return setting;
 }

@@ -126,7 +126,7 @@ void settle_precision(RunConfig& c) {
   for (Setting& s : c.settings) {
     if (s.key != "precision" || s.value != "auto") continue;
     s.value = automatic_precision(c.device) == Precision::bf16 ? "bf16" : "fp32";
-    s.origin += join(kAutomatic, name(c.device));
+    s.origin += fmt::format("{}{}", kAutomatic, name(c.device));
   }
 }
 

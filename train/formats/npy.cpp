@@ -2,6 +2,8 @@
 // 3), }
 #include "train/formats/npy.hpp"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cctype>
 #include <charconv>
@@ -45,7 +47,7 @@ class Header {
         read_shape(array);
         shape = true;
       } else {
-        fail(join("unexpected or repeated key '", key, "' in the header"));
+        fail(fmt::format("unexpected or repeated key '{}' in the header", key));
       }
       accept(',');
     }
@@ -55,7 +57,7 @@ class Header {
   }
 
   [[noreturn]] void fail(const std::string& problem) const {
-    throw DataError(join(path_.string(), ": ", problem));
+    throw DataError(fmt::format("{}: {}", path_.string(), problem));
   }
 
  private:
@@ -69,7 +71,7 @@ class Header {
     return true;
   }
   void expect(char c) {
-    if (!accept(c)) fail(join("expected '", c, "' at byte ", at_, " of the header"));
+    if (!accept(c)) fail(fmt::format("expected '{}' at byte {} of the header", c, at_));
   }
   std::string_view quoted() {
     expect('\'');
@@ -88,7 +90,7 @@ class Header {
   void read_type(NpyArray& array) {
     const std::string_view type = quoted();
     if (type != "<f4" && type != "<f8" && type != "<i8") {
-      fail(join("expected dtype '<f4', '<f8' or '<i8', got '", type, "'"));
+      fail(fmt::format("expected dtype '<f4', '<f8' or '<i8', got '{}'", type));
     }
     array.integer = type == "<i8";
     element_bytes_ = type == "<f4" ? 4 : 8;
@@ -136,7 +138,7 @@ std::size_t number(const std::string& file, std::size_t at, std::size_t bytes) {
 
 std::string whole_file(const std::filesystem::path& path) {
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw DataError(join(path.string(), ": cannot be read"));
+  if (!stream) throw DataError(fmt::format("{}: cannot be read", path.string()));
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
@@ -145,17 +147,18 @@ std::string whole_file(const std::filesystem::path& path) {
 NpyArray read_npy(const std::filesystem::path& path) {
   const std::string file = whole_file(path);
   const auto fail = [&](const std::string& problem) {
-    throw DataError(join(path.string(), ": ", problem));
+    throw DataError(fmt::format("{}: {}", path.string(), problem));
   };
   if (file.size() < 10 || file.compare(0, 6, "\x93NUMPY") != 0) fail("is no .npy file");
   const int version = file[6];
-  if (version < 1 || version > 3) fail(join("unknown .npy version ", version));
+  if (version < 1 || version > 3) fail(fmt::format("unknown .npy version {}", version));
   const std::size_t length_bytes = version == 1 ? 2 : 4;
   const std::size_t begin = 8 + length_bytes;
   if (file.size() < begin) fail("the header is cut off");
   const std::size_t length = number(file, 8, length_bytes);
   if (length > kLongestHeader || file.size() - begin < length) {
-    fail(join("the header's length ", length, " does not fit the file of ", file.size(), " bytes"));
+    fail(fmt::format("the header's length {} does not fit the file of {} bytes", length,
+                     file.size()));
   }
 
   NpyArray array;
@@ -165,8 +168,8 @@ NpyArray read_npy(const std::filesystem::path& path) {
   const std::size_t data = begin + length, bytes = file.size() - data;
   const std::size_t each = header.element_bytes();
   if (!count || static_cast<std::size_t>(*count) != bytes / each || bytes % each != 0) {
-    fail(join("the shape asks for ", count.value_or(-1), " elements of ", each,
-              " bytes, the file has ", bytes, " bytes of data"));
+    fail(fmt::format("the shape asks for {} elements of {} bytes, the file has {} bytes of data",
+                     count.value_or(-1), each, bytes));
   }
   const auto size = static_cast<std::size_t>(*count);
   const auto copy = [&](auto& values) {

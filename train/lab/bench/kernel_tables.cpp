@@ -58,18 +58,20 @@ Table sums(const char* name, std::string title, const StepKernels& step, const K
 /// Returns how the kernels of a case were timed, and which of them have no part.
 std::vector<std::string> notes_of(const BenchCase& c, const StepKernels& step) {
   std::vector<std::string> notes = {
-      join("Traced by CUPTI: medians of ", c.steps,
-           " replays of the step's graph. \"adds\", from which sums come: without the time in "
-           "which a kernel that began before still ran."),
+      fmt::format(
+          "Traced by CUPTI: medians of {} replays of the step's graph. \"adds\", from which sums "
+          "come: without the time in which a kernel that began before still ran.",
+          c.steps),
       fmt::format("Sum of kernels {:.1f} us, of gaps {:.1f} us; a step that nobody traces takes "
                   "{:.1f} us.",
                   step.sum_us(), step.gaps_us(), step.step_us)};
   const auto unknown = std::count_if(step.rows.begin(), step.rows.end(),
                                      [](const KernelRow& row) { return row.part == kNoPart; });
   if (unknown > 0) {
-    notes.push_back(join(unknown,
-                         " kernels are NOT among those of a step that was submitted op by "
-                         "op, so that their part is unknown."));
+    notes.push_back(
+        fmt::format("{} kernels are NOT among those of a step that was submitted op by op, so that "
+                    "their part is unknown.",
+                    unknown));
   }
   return notes;
 }
@@ -79,15 +81,15 @@ std::vector<std::string> notes_of(const BenchCase& c, const StepKernels& step) {
 std::vector<Table> kernel_tables(const BenchCase& c, const StepKernels& step) {
   Table all;
   all.name = "kernels";
-  all.title = join("Kernels of a training step: ", c.attention, ", ", c.precision, ", n = ", c.n,
-                   ", batch ", c.batch, ", ", model_of(c));
+  all.title = fmt::format("Kernels of a training step: {}, {}, n = {}, batch {}, {}", c.attention,
+                          c.precision, c.n, c.batch, model_of(c));
   all.columns = {{"kernel"},
                  {"part"},
                  {"us", "{:.2f}"},
                  {"gap", "{:.2f}"},
                  {"adds", "{:.2f}"},
                  {"blocks", "{:.0f}"},
-                 {join("blocks/", step.multiprocessors), "{:.2f}"},
+                 {fmt::format("blocks/{}", step.multiprocessors), "{:.2f}"},
                  {"threads", "{:.0f}"},
                  {"regs", "{:.0f}"},
                  {"shared", "{:.0f}"}};

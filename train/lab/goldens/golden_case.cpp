@@ -1,5 +1,7 @@
 #include "train/lab/goldens/golden_case.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -49,7 +51,7 @@ double limit_for(const std::string& method, const std::string& array, DType dtyp
 const NpyArray& GoldenCase::get(const std::string& name) const {
   const auto found = arrays.find(name);
   if (found == arrays.end()) {
-    throw DataError(join((path / "meta.json").string(), ": no array '", name, "'"));
+    throw DataError(fmt::format("{}: no array '{}'", (path / "meta.json").string(), name));
   }
   return found->second;
 }
@@ -61,7 +63,7 @@ GoldenCase read_golden_case(const fs::path& folder) {
   c.folder = (folder.parent_path().filename() / folder.filename()).string();
   try {
     std::ifstream stream(file);
-    if (!stream) throw DataError(join(file.string(), ": cannot be read"));
+    if (!stream) throw DataError(fmt::format("{}: cannot be read", file.string()));
     const Json meta = data::parse_json(std::string(std::istreambuf_iterator<char>(stream), {}));
     c.method = meta.at("variant").get<std::string>();
     for (const auto& [key, value] : meta.at("options").items()) {
@@ -73,16 +75,18 @@ GoldenCase read_golden_case(const fs::path& folder) {
     for (const Json& array : meta.at("arrays")) {
       const fs::path name = array.at("file").get<std::string>();
       if (name.has_parent_path()) {
-        throw DataError(join(file.string(), ": array file ", name, " must be next to it"));
+        throw DataError(
+            fmt::format("{}: array file {} must be next to it", file.string(), name.string()));
       }
       NpyArray values = read_npy(folder / name);
       if (values.shape != array.at("shape").get<std::vector<std::int64_t>>()) {
-        throw DataError(join((folder / name).string(), ": shape differs from meta.json's"));
+        throw DataError(
+            fmt::format("{}: shape differs from meta.json's", (folder / name).string()));
       }
       c.arrays[array.at("name").get<std::string>()] = std::move(values);
     }
   } catch (const data::JsonError& error) {
-    throw DataError(join(file.string(), ": ", data::problem_of(error)));
+    throw DataError(fmt::format("{}: {}", file.string(), data::problem_of(error)));
   }
   return c;
 }
@@ -110,7 +114,8 @@ void Comparison::check(const std::string& name, std::vector<double> ours) {
   row.limit = limit_for(case_.method, name, dtype_);
   if (ours.size() != golden.size()) {
     row.status = Status::failed;
-    row.note = join("sizes differ: ", ours.size(), " values, the golden has ", golden.size());
+    row.note =
+        fmt::format("sizes differ: {} values, the golden has {}", ours.size(), golden.size());
     return;
   }
   const double size = norm(ours);

@@ -54,7 +54,7 @@ Parameter& parameter_named(ParameterStore& store, const std::string& name) {
     if (p.name == name || p.name.ends_with("." + name)) return p;
     if (p.name.ends_with("." + name + ".weight")) return p;  // a module of PyTorch, without bias
   }
-  throw Error(join("goldens: the method has no parameter or buffer '", name, "'"));
+  throw Error(fmt::format("goldens: the method has no parameter or buffer '{}'", name));
 }
 
 /// A head-level problem: q, k, v, dout and the names of the arrays to compare. Reformer's cases
@@ -172,8 +172,8 @@ void run_attention(const attention::Spec& spec, const GoldenCase& c, DType dtype
     };
     if (!c.has(rename("dq"))) continue;
     if (!spec.has_option(alternative.option)) {
-      comparison.note(Status::not_implemented,
-                      join(rename("dq"), ": the method has no option ", alternative.option));
+      comparison.note(Status::not_implemented, fmt::format("{}: the method has no option {}",
+                                                           rename("dq"), alternative.option));
       continue;
     }
     OptionValues options = c.options;
@@ -236,7 +236,7 @@ std::vector<fs::path> folders_in(const fs::path& directory) {
 
 std::vector<GoldenRow> run_goldens(const fs::path& directory, Device device) {
   if (!fs::is_directory(directory)) {
-    throw DataError(join("goldens: no directory ", directory.string()));
+    throw DataError(fmt::format("goldens: no directory {}", directory.string()));
   }
   std::vector<GoldenRow> rows;
   for (const fs::path& method : folders_in(directory)) {
@@ -247,7 +247,8 @@ std::vector<GoldenRow> run_goldens(const fs::path& directory, Device device) {
     }
   }
   if (rows.empty()) {
-    throw DataError(join("goldens: no <method>/<case>/meta.json below ", directory.string()));
+    throw DataError(
+        fmt::format("goldens: no <method>/<case>/meta.json below {}", directory.string()));
   }
   return rows;
 }

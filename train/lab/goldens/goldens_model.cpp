@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include <array>
 #include <vector>
 
@@ -69,7 +71,8 @@ nn::ModelInput read_input(const GoldenCase& c, int sequences, int step, std::int
   nn::ModelInput input;
   for (int t = 0; t < sequences; ++t) {
     const auto sequence = static_cast<std::size_t>(t);
-    const Tensor ids = c.get(join("input_ids_", t, "_step", step)).tensor(DType::i32);  // [B, N]
+    const Tensor ids =
+        c.get(fmt::format("input_ids_{}_step{}", t, step)).tensor(DType::i32);  // [B, N]
     input.ids[sequence] = ids.slice(begin, end).clone().to(device);
     std::vector<double> mask;
     for (const double id : input.ids[sequence].to_vector()) mask.push_back(id != 0 ? 1 : 0);
@@ -83,7 +86,8 @@ double run_step(const GoldenCase& c, const Setting& setting, nn::Model& model, i
                 Comparison& comparison) {
   const DType dtype = model.parameters().values().dtype();
   const Device device = model.parameters().values().device();
-  const Tensor labels = c.get(join("label_step", step)).tensor(DType::i32).to(device);  // [B]
+  const Tensor labels =
+      c.get(fmt::format("label_step{}", step)).tensor(DType::i32).to(device);  // [B]
   const std::int64_t size = labels.size(0) / setting.microbatches;
   double loss_sum = 0;
   model.parameters().zero_gradients();
@@ -93,7 +97,7 @@ double run_step(const GoldenCase& c, const Setting& setting, nn::Model& model, i
     context.first_example = begin;
     for (int layer = 0; layer < setting.model.layers; ++layer) {
       attention::Draws draws;
-      const std::string landmarks = join("rand_landmarks_step", step, "_layer", layer);
+      const std::string landmarks = fmt::format("rand_landmarks_step{}_layer{}", step, layer);
       if (c.has(landmarks)) {
         draws.set("landmarks", c.get(landmarks).tensor(DType::i32).slice(begin, end).to(device));
       }
@@ -103,8 +107,8 @@ double run_step(const GoldenCase& c, const Setting& setting, nn::Model& model, i
         read_input(c, setting.model.sequences, step, begin, end, dtype, device);
     Tape tape;
     const Var logits = model.logits(tape, input, context);  // [B, C]
-    const std::string name = join("logits_step", step);
-    comparison.check(setting.microbatches == 1 ? name : join(name, "_chunk", microbatch),
+    const std::string name = fmt::format("logits_step{}", step);
+    comparison.check(setting.microbatches == 1 ? name : fmt::format("{}_chunk{}", name, microbatch),
                      logits.value());
     const Var loss =
         affine(cross_entropy(logits, labels.slice(begin, end)), 1.0 / setting.microbatches);

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "attention/registry.hpp"
+
+#include <fmt/format.h>
 #include "nn/model.hpp"
 #include "train/lab/studies/cost/cost.hpp"
 
@@ -56,8 +58,9 @@ Table operation_table(const CostOptions& options) {
   constexpr double kMillion = 1e6;
   Table table;
   table.name = "operations";
-  table.title = join("Multiply-adds (millions) of one head and example, n = ", options.operations_n,
-                     ", d = ", options.operations_features, ", p = ", kHeadWidth);
+  table.title =
+      fmt::format("Multiply-adds (millions) of one head and example, n = {}, d = {}, p = {}",
+                  options.operations_n, options.operations_features, kHeadWidth);
   table.columns = {{"method"},
                    {"leading terms"},
                    {"paper", "{:.1f}"},
