@@ -361,7 +361,7 @@ TEST_CASE("observers see each event in order, one after the other") {
   std::string seen;
   for (const char* const who : {"a", "b"}) {
     tape.observe([&seen, who](const TapeEvent& event) {
-      const char* const kinds[] = {"leaf", "output", "gradient", "backward", "sums"};
+      const char* const kinds[] = {"leaf", "output", "gradient", "backward"};
       seen += join(who, ' ', kinds[static_cast<int>(event.kind)], ' ', event.op, ' ', event.node,
                    ' ', event.index, '\n');
     });
@@ -372,7 +372,7 @@ TEST_CASE("observers see each event in order, one after the other") {
   std::string expected;
   for (const char* const event :
        {"leaf p 1 0", "output multiply 2 0", "gradient multiply 2 0", "gradient multiply 2 1",
-        "backward multiply 2 0", "sums gradients 2 0"}) {
+        "backward multiply 2 0", "backward gradients 2 0"}) {
     expected += join("a ", event, "\nb ", event, '\n');
   }
   CHECK(seen == expected);

@@ -131,7 +131,7 @@ TEST_CASE("the table has means, spreads, baselines and papers, and dashes where 
   CHECK(line_of(csv, "softmax,skytape,text,2,") == "softmax,skytape,text,2,,,66.2,,,,,,");
   CHECK(csv.find("retrieval") == csv.npos);
   CHECK(line_of(csv, "softmax,\"Skeinformer paper, dropout 0.1\",text") ==
-        "softmax,\"Skeinformer paper, dropout 0.1\",text,,57.6900,,66.2,1,");
+        "softmax,\"Skeinformer paper, dropout 0.1\",text,,57.6900,,66.2,1,,,,,");
 }
 
 TEST_CASE("an average needs all five tasks of the papers") {
@@ -342,8 +342,9 @@ TEST_CASE("means over seeds are those of the finished ones, whatever was asked f
   CHECK(line_of(arena, "| listops").ends_with("| 8 min |"));  // 500 seconds
   const std::string csv = to_csv(table);
   CHECK(line_of(csv, "skyformer,skytape,listops,12,") ==
-        "skyformer,skytape,listops,12,44.0000,22.0000,36.2,0,");
-  CHECK(line_of(csv, "skyformer,skytape,listops,15,") == "skyformer,skytape,listops,15,,,36.2,,");
+        "skyformer,skytape,listops,12,44.0000,22.0000,36.2,0,,500.0,50000.000,0.0,");
+  CHECK(line_of(csv, "skyformer,skytape,listops,15,") ==
+        "skyformer,skytape,listops,15,,,36.2,,,,,,");
 }
 
 TEST_CASE("the arena's table has a row for each task, with what was added and the mean time") {
