@@ -191,12 +191,15 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
     : config_(config) {
   ENSURE(config.sequences >= 1 && config.sequences <= kMaxSequences,
          "model: sequences must be 1 or ", kMaxSequences, ", got ", config.sequences);
+  // Parameters are declared in the order of their use, in which an exchange expects them.
+  const auto norm = [&](const char* name) {
+    return std::make_unique<LayerNorm>(store_, name, config.width, config.norm_epsilon);
+  };
   embedding_ = std::make_unique<Embedding>(store_, "model.embeddings", config);
+  if (config.norm == Norm::post) norm_ = norm("model.embeddings.norm");
   layers_.reserve(static_cast<std::size_t>(config.layers));
   for (int l = 0; l < config.layers; ++l) layers_.emplace_back(store_, layer_name(l), config, l);
-  norm_ = std::make_unique<LayerNorm>(
-      store_, config.norm == Norm::post ? "model.embeddings.norm" : "model.norm", config.width,
-      config.norm_epsilon);
+  if (config.norm == Norm::pre) norm_ = norm("model.norm");
   if (config.objective == Objective::predict_masked) {
     masked_head_ = std::make_unique<MaskedHead>(store_, config.width, config.token_rows(),
                                                 config.pixels, config.norm_epsilon);
