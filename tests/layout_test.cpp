@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// An include may point to the right, or to another folder of the same layer.
+// An include may point to the right, or stay within its top folder.
 const std::vector<std::set<std::string>> kLayers = {
     {"train"}, {"data", "nn"}, {"attention"}, {"autograd"}, {"tensor"}};
 

@@ -23,9 +23,9 @@ namespace {
 
 using cuda::TensorCore;
 
-/// Blocks that a multiprocessor holds at least; 0: as the compiler finds best. Left alone, it
-/// spills registers of wide rows' gradients for a second one, which the values of wide rows would
-/// just miss, and of tf32's narrow rows for a fourth.
+/// The least number of blocks that a multiprocessor holds; 0: as the compiler finds best. With 0 it
+/// would spill registers to fit a second block for the gradients of wide rows, or a fourth for
+/// tf32's narrow rows, and would just miss a second block for the values of wide rows.
 template <Precision kPrecision, int kD, int kP, Form kForm> inline constexpr int kResident =
     kPrecision == Precision::bf16&& kD > 32 && !has_gradient(kForm) ? 2
     : kD + kP > 64                                                  ? 1

@@ -203,7 +203,7 @@ Spec nystrom_sm_spec() {
   spec.idea = "Nystrom approximation of exp(q.k), rows normalised afterwards";
   spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
   spec.cost_at = cost_at;
-  spec.memory = "5 N D + 27 L^2";
+  spec.memory = "2 N D + 27 L^2";
   spec.random = true;
   spec.samples = {{{"features", "9"}},
                   {{"features", "16"}, {"landmarks", "uniform"}, {"inverse_steps", "4"}},

@@ -233,7 +233,7 @@ Spec skyformer_spec() {
   spec.idea = "Nystrom approximation of the Gaussian kernel of queries and keys";
   spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
   spec.cost_at = cost_at;
-  spec.memory = "3 N D + 27 L^2";
+  spec.memory = "4 L D + 27 L^2";
   spec.approximates = "kernelized";
   spec.random = true;
   spec.exact = {all_keys()};

@@ -1,4 +1,5 @@
-// Memory: one caching allocator per device, with byte counts.
+// Memory: one allocator per device, with byte counts. On the CPU it is a cache of ours, on a GPU
+// CUDA's stream-ordered pool, and blocks that captured graphs share.
 #pragma once
 
 #include <cstddef>
@@ -54,8 +55,9 @@ class Storage {
   std::shared_ptr<void> owner_;          // of lent memory; null: it is our own
 };
 
-/// Bytes held by live tensors, their maximum since the last reset, and requests that the cache
-/// could not serve (in a steady state this stops growing).
+/// Bytes held by live tensors, their maximum since the last reset, and requests that our caches
+/// could not serve: on the CPU and for graphs this stops growing in a steady state, elsewhere on a
+/// GPU every request counts.
 struct MemoryStats {
   std::int64_t live_bytes = 0;
   std::int64_t peak_bytes = 0;

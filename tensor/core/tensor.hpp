@@ -59,7 +59,7 @@ class Tensor {
  public:
   Tensor() = default;  ///< undefined: no storage, `defined()` is false
 
-  /// Uninitialised memory (NaN in debug builds).
+  /// Uninitialised memory; on a CPU NaN, or -1, in builds without NDEBUG.
   [[nodiscard]] static Tensor empty(const Shape& shape, DType dtype, Device device);
   [[nodiscard]] static Tensor zeros(const Shape& shape, DType dtype, Device device);
   [[nodiscard]] static Tensor full(const Shape& shape, double value, DType dtype, Device device);

@@ -16,6 +16,8 @@ mlm-steps mlm-steps
 softmax-relative-close-up approx-fresh
 kernelized-relative approx-kernelized
 attention-spectrum encoder-spectrum
+cost_length cost-length
+cost_inference linformer-inference
 matrices matrices-sentence
 matrix-nystrom matrix-sentence
 NAMES

@@ -99,6 +99,27 @@ python3 train/report/tables.py "$scratch/attention.json" >"$scratch/attention"
 sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
 build/skytape-lab report --runs train/results/runs --out "$scratch/report" >/dev/null 2>&1
 python3 train/report/tables.py "$scratch/report/report.json" time_to_accuracy >"$scratch/runs"
+# The README's table has the runs of the first command, `make train TASK=…`.
+mkdir "$scratch/first"
+while read -r task words; do
+  ln -s "$PWD/train/results/runs/$task-skyformer-skytape-s42" "$scratch/first/"
+  printf '%s\t%s\n' "$task" "$words" >>"$scratch/words"
+done <<'TASKS'
+listops ListOps: the value of a nested expression
+text Text: is a film review positive?
+image Image: which of ten things do the pixels show?
+pathfinder Pathfinder: does a dashed curve join two dots?
+TASKS
+build/skytape-lab report --runs "$scratch/first" --out "$scratch/first/report" >/dev/null 2>&1
+python3 train/report/tables.py "$scratch/first/report/report.json" arena >"$scratch/arena"
+{
+  printf '| task | our test accuracy, %% | papers'"'"' best, %% |\n|---|---:|---:|\n'
+  awk 'NR == FNR { split($0, part, "\t"); order[++n] = part[1]; words[part[1]] = part[2]; next }
+       { split($0, cell, / *\| */); ours[cell[2]] = cell[7]; best[cell[2]] = cell[6] }
+       END { for (i = 1; i <= n; ++i) printf "| %s | %.1f | %s |\n", words[order[i]], ours[order[i]], best[order[i]] }' \
+    "$scratch/words" "$scratch/arena"
+} >"$scratch/best"
+table best README.md "$scratch/best"
 table attention attention/README.md "$scratch/attention"
 table runs train/results/accuracy.md "$scratch/runs"
 table speed train/results/speed.md "$scratch/speed"

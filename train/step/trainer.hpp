@@ -1,7 +1,7 @@
 // One optimiser step: upload, forward and backward of each microbatch, update. Nothing in a step
-// waits for the device unless ops are timed or other processes take part; loss and accuracy
-// accumulate there and are read at log points only. On a GPU the step of each layout of a batch is
-// captured in a CUDA graph and replayed.
+// waits for the device unless ops are timed or checked, or other processes take part; loss and
+// accuracy accumulate there and are read at log points only. On a GPU the step of each layout of a
+// batch is captured in a CUDA graph and replayed.
 #pragma once
 
 #include <chrono>

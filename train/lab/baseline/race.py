@@ -226,7 +226,7 @@ def report(args, rows, machine, warning, torch):
     args.out.mkdir(parents=True, exist_ok=True)
     suffix = "" if args.precision == "fp32" else f"-{args.precision}"
     if args.size != "papers":
-        suffix += f"-{args.size}-n{args.n}"
+        suffix += f"-{args.size}{f'-{args.layers}-layers' if args.layers else ''}-n{args.n}"
     suffix += "-forward" if args.forward else ""
     stem = args.out / f"race-{args.device}{suffix}"
     stem.with_suffix(".md").write_text("\n".join(lines) + "\n")
