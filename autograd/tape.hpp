@@ -146,6 +146,10 @@ class Tape {
   /// dLoss/dv of an `input` leaf; undefined when nothing reached it. Error before backward.
   [[nodiscard]] Tensor grad(Var v) const;
 
+  /// Adds the gradients that wait (gradient_sums.hpp) to their parameters' buffers: an observer that
+  /// reads these during backward calls it first.
+  void add_waiting_gradients() { sums_.add_waiting(); }
+
   /// Calls the observer at each event from now on, after the observers that are there.
   void observe(TapeObserver observer) { observers_.push_back(std::move(observer)); }
 

@@ -378,6 +378,27 @@ TEST_CASE("observers see each event in order, one after the other") {
   CHECK(seen == expected);
 }
 
+TEST_CASE("an observer that adds what waits reads gradients while backward goes on") {
+  ParameterStore store;
+  Parameter& early = store.add("early", {2}, constant_init(3));
+  Parameter& late = store.add("late", {2}, constant_init(5));
+  packed(store);
+  Tape tape;
+  const Var x = tape.input(f64({1, 2})) * tape.parameter(early);
+  const Var y = x * tape.parameter(late);
+  std::vector<std::vector<double>> seen;  // gradients of early and late, before and after adding
+  tape.observe([&](const TapeEvent& event) {
+    if (event.kind != TapeEvent::Kind::backward) return;
+    for (const bool add : {false, true}) {
+      if (add) tape.add_waiting_gradients();
+      for (const Parameter* p : {&early, &late}) seen.push_back(p->grad.to_vector());
+    }
+  });
+  tape.backward(y, f64({1, 1}));
+  using Rows = std::vector<std::vector<double>>;
+  CHECK(seen == Rows{{0, 0}, {0, 0}, {0, 0}, {3, 6}, {0, 0}, {3, 6}, {5, 10}, {3, 6}});
+}
+
 // ---- errors --------------------------------------------------------------------------------------
 
 TEST_CASE("operands on different tapes are refused by op name") {

@@ -11,12 +11,27 @@ std::span<float> numbers_of(const Tensor& t) {
   return {t.data<float>(), static_cast<std::size_t>(t.numel())};
 }
 
+/// Adds the seconds of its life.
+class Timed {
+ public:
+  explicit Timed(double& seconds) : seconds_(seconds) {}
+  ~Timed() { seconds_ += std::chrono::duration<double>(Clock::now() - start_).count(); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  Clock::time_point start_ = Clock::now();
+};
+
 }  // namespace
 
-GradientSum::GradientSum(const Ranks& ranks, ParameterStore& parameters)
+GradientSum::GradientSum(const Ranks& ranks, ParameterStore& parameters, std::int64_t bucket_size)
     : ranks_(ranks),
       parameters_(parameters),
-      in_order_(ranks.reduce_on(parameters.values().device()) == Reduce::ordered) {
+      in_order_(ranks.reduce_on(parameters.values().device()) == Reduce::ordered),
+      bucket_size_(parameters.values().device() == Device::cpu ? bucket_size : 0) {
   const bool on_gpus = parameters.values().device() == Device::cuda && !in_order_;
   if (!ranks.alone() && on_gpus && DeviceSum::available()) {
     device_sum_ = std::make_unique<DeviceSum>(ranks);
@@ -25,35 +40,38 @@ GradientSum::GradientSum(const Ranks& ranks, ParameterStore& parameters)
 
 StepShare GradientSum::share() {
   if (ranks_.alone()) return {};
-  return {ranks_.share(), in_order_,
-          [this](const Tensor& rows, std::int64_t microbatches, Tensor& total) {
-            sum(rows, microbatches, total);
-          }};
+  return {ranks_.share(), in_order_, bucket_size_,
+          [this](const Tensor& rows, std::int64_t microbatches, const Tensor& total,
+                 Bucket bucket) { begin(rows, microbatches, total, bucket); },
+          [this] { finish(); }};
 }
 
 /// Submits the sum where GPUs make it among themselves; else it goes through the hosts, which wait
 /// for the device. It is no part of a captured step: NCCL demands that all ranks capture an exchange
 /// or none does, and each rank's batches have separate layouts.
-void GradientSum::sum(const Tensor& rows, std::int64_t microbatches, Tensor& total) {
-  if (device_sum_ != nullptr) {
-    device_sum_->submit(total);
-  } else {
-    const auto start = std::chrono::steady_clock::now();
-    sum_on_hosts(rows, microbatches, total);
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
-  agree_on_reached();
+void GradientSum::begin(const Tensor& rows, std::int64_t microbatches, const Tensor& total,
+                        Bucket bucket) {
+  Tensor part = total.slice(bucket.begin, bucket.end);
+  if (device_sum_ != nullptr) return device_sum_->submit(part);
+  const Timed timed(seconds_);
+  const Tensor host = part.to(Device::cpu);  // the tensor itself where it is there
+  const std::function<void()> wait =
+      in_order_ ? ranks_.begin_sum(numbers_of(rows.to(Device::cpu)), microbatches,
+                                   static_cast<std::size_t>(bucket.begin), numbers_of(host))
+                : ranks_.begin_sum(numbers_of(host));
+  begun_.push_back([wait, host, part]() mutable {
+    wait();
+    if (part.device() != Device::cpu) part.copy_from(host);
+  });
 }
 
-void GradientSum::sum_on_hosts(const Tensor& rows, std::int64_t microbatches, Tensor& total) {
-  Tensor host = total.to(Device::cpu);  // the tensor itself where it is there
-  if (in_order_) {
-    const Tensor mine = rows.to(Device::cpu);
-    ranks_.sum(numbers_of(mine), microbatches, numbers_of(host));
-  } else {
-    ranks_.sum(numbers_of(host));
+void GradientSum::finish() {
+  {
+    const Timed timed(seconds_);
+    for (const std::function<void()>& wait : begun_) wait();
+    begun_.clear();
   }
-  if (total.device() != Device::cpu) total.copy_from(host);
+  agree_on_reached();
 }
 
 /// A rank that has no microbatch in the first step cannot know which parameters a gradient reaches,

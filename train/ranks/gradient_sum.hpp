@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "autograd/parameter.hpp"
 #include "tensor/core/tensor.hpp"
@@ -14,8 +16,14 @@ namespace skytape::train {
 
 class GradientSum {
  public:
-  /// Of a model with these parameters. Made by all ranks together.
-  GradientSum(const Ranks& ranks, ParameterStore& parameters);
+  /// Numbers of a bucket: 25 MiB, as in PyTorch's DistributedDataParallel.
+  static constexpr std::int64_t kBucketSize = 25 * 1024 * 1024 / 4;
+
+  /// Of a model with these parameters. Made by all ranks together. On a CPU the exchange of a step
+  /// begins during its backward pass, in buckets of at least so many numbers. On a GPU a step has
+  /// one exchange, behind the step's graph.
+  GradientSum(const Ranks& ranks, ParameterStore& parameters,
+              std::int64_t bucket_size = kBucketSize);
   GradientSum(const GradientSum&) = delete;
   GradientSum& operator=(const GradientSum&) = delete;
 
@@ -25,15 +33,17 @@ class GradientSum {
   [[nodiscard]] double seconds() const { return seconds_; }
 
  private:
-  void sum(const Tensor& rows, std::int64_t microbatches, Tensor& total);
-  void sum_on_hosts(const Tensor& rows, std::int64_t microbatches, Tensor& total);
+  void begin(const Tensor& rows, std::int64_t microbatches, const Tensor& total, Bucket bucket);
+  void finish();
   void agree_on_reached();
 
   const Ranks& ranks_;
   ParameterStore& parameters_;
   bool in_order_;
+  std::int64_t bucket_size_;
   std::unique_ptr<DeviceSum> device_sum_;
-  bool reached_known_ = false;  // all ranks know which parameters a gradient reaches
+  std::vector<std::function<void()>> begun_;  // on hosts: each waits for a sum of this step
+  bool reached_known_ = false;                // all ranks know which parameters a gradient reaches
   double seconds_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,9 @@ class Job {
     int local_rank = 0, local_size = 1;  // among the ranks of this host
     std::vector<std::string> hosts;      // of each rank
   };
+  /// Waits for a collective that has begun. Until then its buffers must stay, and nothing else may
+  /// touch what it writes. All that have begun move on within any call of the job.
+  using Wait = std::function<void(double limit_seconds)>;
 
   Job() = default;
   virtual ~Job() = default;  ///< leaves the job, once all ranks do
@@ -33,14 +37,15 @@ class Job {
   /// all: what every rank has, one behind the other in the ranks' order, each of mine.size().
   virtual void all_gather(std::span<const float> mine, std::span<float> all,
                           double limit_seconds) = 0;
-  /// Sends the j-th part of `send` to rank j; `receive` gets one part from each. Counts are
+  /// Begins to send the j-th part of `send` to rank j; `receive` gets one part from each. Counts are
   /// numbers.
-  virtual void all_to_all(std::span<const float> send, const std::vector<int>& send_counts,
-                          std::span<float> receive, const std::vector<int>& receive_counts,
-                          double limit_seconds) = 0;
-  /// The sum over the ranks, in the order that is fastest.
-  virtual void sum(std::span<float> numbers, double limit_seconds) = 0;
-  virtual void sum(std::span<double> numbers, double limit_seconds) = 0;
+  [[nodiscard]] virtual Wait begin_all_to_all(std::span<const float> send,
+                                              const std::vector<int>& send_counts,
+                                              std::span<float> receive,
+                                              const std::vector<int>& receive_counts) = 0;
+  /// Begins the sum over the ranks, in the order that is fastest.
+  [[nodiscard]] virtual Wait begin_sum(std::span<float> numbers) = 0;
+  [[nodiscard]] virtual Wait begin_sum(std::span<double> numbers) = 0;
 };
 
 /// Joins the job through MPI, once in a process. Error in a build without MPI.

@@ -109,35 +109,45 @@ class MpiJob : public Job {
     wait(request, "MPI_Iallgather", limit);
   }
 
-  void all_to_all(std::span<const float> send, const std::vector<int>& send_counts,
-                  std::span<float> receive, const std::vector<int>& receive_counts,
-                  double limit) override {
+  Wait begin_all_to_all(std::span<const float> send, const std::vector<int>& send_counts,
+                        std::span<float> receive, const std::vector<int>& receive_counts) override {
     (void)count_of(send.size());
     (void)count_of(receive.size());
-    const std::vector<int> send_starts = starts_of(send_counts);
-    const std::vector<int> receive_starts = starts_of(receive_counts);
+    struct Parts {
+      std::vector<int> counts, starts;
+    };
+    const auto sent = std::make_shared<Parts>(Parts{send_counts, starts_of(send_counts)});
+    const auto received = std::make_shared<Parts>(Parts{receive_counts, starts_of(receive_counts)});
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Ialltoallv(send.data(), send_counts.data(), send_starts.data(), MPI_FLOAT,
-                         receive.data(), receive_counts.data(), receive_starts.data(), MPI_FLOAT,
-                         MPI_COMM_WORLD, &request),
+    check(MPI_Ialltoallv(send.data(), sent->counts.data(), sent->starts.data(), MPI_FLOAT,
+                         receive.data(), received->counts.data(), received->starts.data(),
+                         MPI_FLOAT, MPI_COMM_WORLD, &request),
           "MPI_Ialltoallv");
-    wait(request, "MPI_Ialltoallv", limit);
+    // MPI reads the parts until the end.
+    return [sent, received, wait = begun(request, "MPI_Ialltoallv")](double limit) { wait(limit); };
   }
 
-  void sum(std::span<float> numbers, double limit) override {
-    sum(numbers.data(), numbers.size(), MPI_FLOAT, limit);
+  Wait begin_sum(std::span<float> numbers) override {
+    return begin_sum(numbers.data(), numbers.size(), MPI_FLOAT);
   }
-  void sum(std::span<double> numbers, double limit) override {
-    sum(numbers.data(), numbers.size(), MPI_DOUBLE, limit);
+  Wait begin_sum(std::span<double> numbers) override {
+    return begin_sum(numbers.data(), numbers.size(), MPI_DOUBLE);
   }
 
  private:
-  void sum(void* numbers, std::size_t count, MPI_Datatype type, double limit) {
+  Wait begin_sum(void* numbers, std::size_t count, MPI_Datatype type) {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallreduce(MPI_IN_PLACE, numbers, count_of(count), type, MPI_SUM, MPI_COMM_WORLD,
                          &request),
           "MPI_Iallreduce");
-    wait(request, "MPI_Iallreduce", limit);
+    return begun(request, "MPI_Iallreduce");
+  }
+
+  /// MPI moves data within its calls only: a test of one collective moves all that have begun.
+  Wait begun(MPI_Request request, const char* call) {
+    int done = 0;
+    check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call);
+    return [this, request, call](double limit) { wait(request, call, limit); };
   }
 
   [[nodiscard]] std::string with_host(int rank) const {

@@ -212,52 +212,60 @@ void Ranks::broadcast(Tensor& tensor) const {
 }
 
 void Ranks::sum(std::span<double> numbers) const {
-  if (!alone()) job_->sum(numbers, options_.limit_seconds);
+  if (!alone()) job_->begin_sum(numbers)(options_.limit_seconds);
 }
 
-void Ranks::sum(std::span<float> numbers) const {
-  if (!alone()) job_->sum(numbers, options_.limit_seconds);
+std::function<void()> Ranks::begin_sum(std::span<float> numbers) const {
+  if (alone()) return [] {};
+  return [wait = job_->begin_sum(numbers), limit = options_.limit_seconds] { wait(limit); };
 }
 
 // Rank r owns the r-th slice of the total: it gets that slice of every row, adds them up in the
 // order of the microbatches, and hands the result to all. The last slice is filled up with zeros.
-void Ranks::sum(std::span<const float> rows, std::int64_t microbatches,
-                std::span<float> total) const {
+std::function<void()> Ranks::begin_sum(std::span<const float> rows, std::int64_t microbatches,
+                                       std::size_t at, std::span<float> total) const {
   const auto count = static_cast<std::size_t>(size()), width = total.size();
   const std::size_t slice = ceil_div(width, count);
   const auto mine = static_cast<std::size_t>(share().of(microbatches));
-  ENSURE(rows.size() == mine * width, "sum: ", rows.size(), " numbers of ", mine,
-         " rows for a sum of ", width);
-  std::vector<float> sent(count * mine * slice);  // [rank, row, slice]
+  const std::size_t row_size = mine == 0 ? at + width : rows.size() / mine;
+  ENSURE(rows.size() == mine * row_size && at + width <= row_size, "sum: ", rows.size(),
+         " numbers of ", mine, " rows for a sum of ", width, " from place ", at, " on");
+  const auto sent =
+      std::make_shared<std::vector<float>>(count * mine * slice);  // [rank, row, slice]
   std::vector<int> send_counts(count, static_cast<int>(mine * slice)), receive_counts(count);
   for (std::size_t to = 0; to < count; ++to) {
     const std::size_t begin = std::min(width, to * slice);
     const std::size_t bytes = std::min(slice, width - begin) * sizeof(float);
     for (std::size_t row = 0; row < mine; ++row) {
-      std::memcpy(&sent[(to * mine + row) * slice], rows.data() + row * width + begin, bytes);
+      std::memcpy(sent->data() + (to * mine + row) * slice,
+                  rows.data() + row * row_size + at + begin, bytes);
     }
     const Share theirs{static_cast<std::int64_t>(to), size()};
     receive_counts[to] = static_cast<int>(theirs.of(microbatches)) * static_cast<int>(slice);
   }
-  std::vector<float> received(static_cast<std::size_t>(microbatches) *
-                              slice);  // [rank, row, slice]
-  job_->all_to_all(sent, send_counts, received, receive_counts, options_.limit_seconds);
+  const auto received = std::make_shared<std::vector<float>>(
+      static_cast<std::size_t>(microbatches) * slice);  // [rank, row, slice]
+  const Job::Wait wait = job_->begin_all_to_all(*sent, send_counts, *received, receive_counts);
 
-  std::vector<const float*> from(count);  // each rank's next row
-  const float* start = received.data();
-  for (std::size_t r = 0; r < count; ++r) {
-    from[r] = start;
-    start += receive_counts[r];
-  }
-  std::vector<float> own(from[0], from[0] + slice), all(count * slice);
-  from[0] += slice;
-  for (std::int64_t i = 1; i < microbatches; ++i) {
-    const float*& row = from[static_cast<std::size_t>(i) % count];
-    for (std::size_t j = 0; j < slice; ++j) own[j] += row[j];
-    row += slice;
-  }
-  job_->all_gather(own, all, options_.limit_seconds);
-  std::copy_n(all.begin(), width, total.begin());
+  return [job = job_, limit = options_.limit_seconds, wait, sent, received, receive_counts, count,
+          slice, microbatches, total] {
+    wait(limit);
+    std::vector<const float*> from(count);  // each rank's next row
+    const float* start = received->data();
+    for (std::size_t r = 0; r < count; ++r) {
+      from[r] = start;
+      start += receive_counts[r];
+    }
+    std::vector<float> own(from[0], from[0] + slice), all(count * slice);
+    from[0] += slice;
+    for (std::int64_t i = 1; i < microbatches; ++i) {
+      const float*& row = from[static_cast<std::size_t>(i) % count];
+      for (std::size_t j = 0; j < slice; ++j) own[j] += row[j];
+      row += slice;
+    }
+    job->all_gather(own, all, limit);
+    std::copy_n(all.begin(), total.size(), total.begin());
+  };
 }
 
 std::vector<double> gather(const Ranks& ranks, const std::vector<double>& mine) {

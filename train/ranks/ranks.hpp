@@ -96,12 +96,17 @@ class Ranks {
   /// Adds up the ranks' numbers in place, in any order: exact for integers, and where all ranks but
   /// one have zeros.
   void sum(std::span<double> numbers) const;
-  void sum(std::span<float> numbers) const;
-  /// total: the sum of all ranks' rows of total.size() numbers. There are `microbatches` rows;
-  /// the k-th of this rank's is that of microbatch k * size() + rank(), and the sum is made in the
-  /// order of the microbatches. Moves about rows.size() + total.size() numbers in and out, in two
-  /// rounds.
-  void sum(std::span<const float> rows, std::int64_t microbatches, std::span<float> total) const;
+  /// Begins such a sum, during which the rank computes on. Returns what waits for the result; until
+  /// then the numbers belong to the sum.
+  [[nodiscard]] std::function<void()> begin_sum(std::span<float> numbers) const;
+  /// Begins to make `total` the sum of all ranks' rows, from place `at` of a row on. There are
+  /// `microbatches` rows of equal size; the k-th of this rank's is that of microbatch
+  /// k * size() + rank(), and the sum is made in the order of the microbatches. Moves about as many
+  /// numbers in and out as this rank's rows and total have, in two rounds, the second one within the
+  /// wait. Reads the rows immediately.
+  [[nodiscard]] std::function<void()> begin_sum(std::span<const float> rows,
+                                                std::int64_t microbatches, std::size_t at,
+                                                std::span<float> total) const;
 
  private:
   friend int with_ranks(const RanksOptions& options, const std::function<int(const Ranks&)>& work);

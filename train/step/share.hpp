@@ -20,14 +20,26 @@ struct Share {
   }
 };
 
+/// The places from `begin` to before `end` of a step's sum, which are exchanged together.
+struct Bucket {
+  std::int64_t begin = 0, end = 0;
+};
+
 /// The share of a training step's microbatches, and the sum with those of the other processes.
 struct StepShare {
   Share share = {};
   bool in_order = false;  // the sum is made in the order of all microbatches: it needs each of them
-  /// Makes `total` f32[n] the sum over all processes. If in_order, `rows` f32[m, n] has a row of each
-  /// microbatch of this process. Otherwise `total` holds this process's sum before, and rows are not
-  /// read. `microbatches`: of the whole batch. Not called where the share is whole.
-  std::function<void(const Tensor& rows, std::int64_t microbatches, Tensor& total)> sum = {};
+  std::int64_t bucket_size = 0;  // numbers of a bucket, at least; 0: one bucket holds the whole sum
+  /// Begins to make a bucket of `total` f32[n] the sum over all processes, which begin the same
+  /// buckets in the same order. If in_order, `rows` f32[m, n] has a row of each microbatch of this
+  /// process. Otherwise `total` holds this process's sum before, and rows are not read. Only the
+  /// bucket's places are read, and until finish() nothing else may touch those of `total`.
+  /// `microbatches`: of the whole batch. Not called where the share is whole.
+  std::function<void(const Tensor& rows, std::int64_t microbatches, const Tensor& total,
+                     Bucket bucket)>
+      begin = {};
+  /// Waits until each sum that has begun is there.
+  std::function<void()> finish = {};
 };
 
 }  // namespace skytape::train

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "autograd/tape.hpp"
 #include "tensor/core/tensor.hpp"
 #include "train/step/microbatches.hpp"
 #include "train/step/share.hpp"
@@ -14,8 +15,8 @@ namespace skytape::train {
 
 class StepSum {
  public:
-  /// Makes a sum of `gradients` numbers, and of loss and correct share behind them.
-  StepSum(std::int64_t gradients, Device device, StepShare share);
+  /// Makes a sum of the gradients of `parameters`, and of loss and correct share behind them.
+  StepSum(ParameterStore& parameters, StepShare share);
 
   /// Begins a step. Returns those of its microbatches that are computed here.
   [[nodiscard]] std::vector<Microbatch> begin(std::vector<Microbatch> microbatches);
@@ -24,9 +25,13 @@ class StepSum {
   /// Returns whether the sum is only there after exchange().
   [[nodiscard]] bool needs_exchange() const { return !share_.share.whole(); }
 
-  /// Adds what the index-th microbatch that is computed here gives: f32[gradients], and two single
-  /// numbers.
-  void add(std::size_t index, const Tensor& gradients, const Tensor& loss, const Tensor& correct);
+  /// Lets the exchange begin while the tape goes back through the last microbatch that is computed
+  /// here: a bucket is added and exchanged as soon as its gradients are final. `index` is that of the
+  /// tape's microbatch; nothing happens for the others, and where there is one bucket.
+  void overlap(Tape& tape, std::size_t index);
+  /// Adds what the index-th microbatch that is computed here gives: the gradients of the buckets that
+  /// have not begun yet, and two single numbers.
+  void add(std::size_t index, const Tensor& loss, const Tensor& correct);
   /// Adds up what the processes have. No part of a captured step.
   void exchange();
 
@@ -34,9 +39,16 @@ class StepSum {
   [[nodiscard]] Tensor metrics() const { return total_.slice(count_, count_ + 2); }  // f32[2]
 
  private:
+  void add_gradients(std::size_t index, Bucket bucket);
+  void add_to(std::size_t index, std::int64_t begin, const Tensor& numbers);
+  void begin_next();
+
+  ParameterStore& parameters_;
   std::int64_t count_;  // gradients
   Device device_;
   StepShare share_;
+  std::vector<Bucket> buckets_;    // in the order in which they begin
+  std::size_t begun_ = 0;          // of them, in this step
   std::int64_t microbatches_ = 0;  // of this step, in all processes
   // f32[microbatches here, gradients + 2] where the order of all counts, else f32[1, …]: their sum.
   Tensor rows_;

@@ -18,8 +18,7 @@ Trainer::Trainer(nn::Model& model, const nn::AdamWConfig& adamw, const nn::Sched
       limits_(limits),
       inputs_(model.parameters().values().device()),
       graphs_(model.parameters().values().device(), graphs),
-      sum_(model.parameters().gradients().numel(), model.parameters().values().device(),
-           std::move(share)) {
+      sum_(model.parameters(), std::move(share)) {
   metric_sums_ = Tensor::zeros({2}, DType::f32, model.parameters().values().device());
 }
 
@@ -78,6 +77,7 @@ void Trainer::add_microbatch(std::size_t index) {
   if (seconds_ != nullptr) tape.observe(op_timer(*seconds_));
   try {
     const nn::Scored scored = score(tape, index, batch, context);
+    sum_.overlap(tape, index);
     tape.backward(scored.loss);
 
     if (sum_.is_one_part()) {
@@ -86,7 +86,7 @@ void Trainer::add_microbatch(std::size_t index) {
            {metric_sums_.slice(1, 2), scored.correct.reshape({1})}}};
       tensor::accumulate_all(metrics);
     } else {
-      sum_.add(index, model_.parameters().gradients(), scored.loss.value(), scored.correct);
+      sum_.add(index, scored.loss.value(), scored.correct);
     }
   } catch (const NonFiniteError&) {
     throw;
