@@ -1,23 +1,29 @@
 #!/usr/bin/env bash
-# figures.sh: draws the pictures of train/results/figures whose data are stored again.
+# figures.sh: draws the pictures of train/results/figures again from their stored data.
 # PYTHON: one with matplotlib.
 set -eu
 python=${PYTHON:-python3} results=train/results
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-build/skytape-lab report --runs $results/runs/listops-skyformer-skytape-s42 --out "$scratch" >/dev/null 2>&1
-"$python" train/report/draw.py "$scratch/report.json" $results/mlm-curves.csv \
-  $results/figures/data --out "$scratch" >/dev/null
-while read -r drawn stored; do  # in which name a study draws it, and in which pages show it
+build/skytape-lab report --runs $results/runs/listops-skyformer-skytape-s42 --out "$scratch/listops" >/dev/null 2>&1
+"$python" train/report/draw.py "$scratch/listops/report.json" --out "$scratch/listops" >/dev/null
+"$python" train/report/draw.py $results/mlm-curves.csv --out "$scratch/mlm" >/dev/null
+for data in "$results"/figures/data/*.json; do
+  "$python" train/report/draw.py "$data" --out "$scratch/$(basename "$data" .json)" >/dev/null
+done
+while read -r drawn stored; do # DATA/PICTURE, and its name in the pages
   cp "$scratch/$drawn.png" "$results/figures/$stored.png"
 done <<'NAMES'
-curves-listops curves-listops
-mlm-steps mlm-steps
-softmax-relative-close-up approx-fresh
-kernelized-relative approx-kernelized
-attention-spectrum encoder-spectrum
-cost_length cost-length
-cost_inference linformer-inference
-matrices matrices-sentence
-matrix-nystrom matrix-sentence
+listops/curves-listops curves-listops
+mlm/mlm-steps mlm-steps
+approx-fresh/softmax-relative-close-up approx-fresh
+approx-fresh/kernelized-relative approx-kernelized
+cost-length/cost_length cost-length
+encoder-spectrum/attention-spectrum encoder-spectrum
+linformer-inference/cost_inference linformer-inference
+matrices-sentence/matrices matrices-sentence
+matrices-sentence/matrix-nystrom matrix-sentence
+text-spectrum/attention-spectrum spectrum-attention
+text-spectrum/output-spectrum spectrum-output
+text-spectrum/kernel-theory spectrum-kernel
 NAMES
