@@ -65,11 +65,16 @@ void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.txt").string());
 }
 
-/// Takes over the results of --pack, where an earlier call on this or another machine left some.
-void unpack(const GridOptions& options) {
-  if (options.pack.empty() || !fs::exists(options.pack)) return;
-  const int runs = unpack_results(options.pack, options.out);
-  fmt::print(stderr, "{}: {} unpacked\n", options.pack.string(), counted(runs, "finished run"));
+/// Takes over the results of --pack, where an earlier call on this or another machine left some, and
+/// writes it: what is wrong with it shows before the first cell runs.
+void begin_pack(const GridOptions& options) {
+  if (options.pack.empty()) return;
+  data::make_folder(options.out);
+  if (fs::exists(options.pack)) {
+    const int runs = unpack_results(options.pack, options.out);
+    fmt::print(stderr, "{}: {} unpacked\n", options.pack.string(), counted(runs, "finished run"));
+  }
+  pack_results(options.out, options.pack);
 }
 
 int run(const LraFlags& flags) {
@@ -82,7 +87,7 @@ int run(const LraFlags& flags) {
   if (flags.table_only && !fs::is_directory(options.out)) {
     throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
   }
-  unpack(options);
+  if (!flags.table_only) begin_pack(options);
   place_cells(cells, options.out);
   const int code = flags.table_only ? 0 : run_grid(cells, options);
   show_table(cells, options.out);

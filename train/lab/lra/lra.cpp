@@ -271,11 +271,21 @@ class Grid {
     const fs::path folder = options_.out / run.cell->folder;
     if (code == 0) {
       say(run, outcome(run, folder / "result.json"));
-      if (!options_.pack.empty()) pack_results(options_.out, options_.pack);
+      pack();
     } else if (signal_received() != 0 && code == 128 + signal_received()) {
       say(run, "stopped, its state is kept");
     } else {
       say_failed(run, fmt::format("exit code {}: {}", code, last_line(folder / "log.txt")));
+    }
+  }
+
+  /// A disk that is full then ends no cell that runs.
+  void pack() {
+    if (options_.pack.empty()) return;
+    try {
+      pack_results(options_.out, options_.pack);
+    } catch (const Error& problem) {
+      progress_.line(fmt::format("{} is not current: {}", options_.pack.string(), problem.what()));
     }
   }
 

@@ -103,6 +103,28 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   CHECK_FALSE(names_ngrams());
 }
 
+TEST_CASE("a grid continues from its archive in another folder, and refuses one it cannot write") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const std::string pack = (w.folder.path() / "results.tar.gz").string();
+  const std::vector<std::string> grid = {"--tasks",       "listops", "--attentions",
+                                         "vmean,softmax", "--pack",  pack};
+  CHECK(w.lra(4, grid).code == 0);
+  fs::remove_all(w.runs);
+  const Finished again = w.lra(4, grid);
+  CAPTURE(again.err);
+  CHECK(again.code == 0);
+  CHECK(contains(again.err, "2 finished runs unpacked"));
+  CHECK(contains(again.err, "2 cells: 2 finished before, 0 without data, 0 to run"));
+  CHECK(contains(test::in_bars(again.out), "| vmean | skytape | "));
+
+  std::vector<std::string> nowhere = grid;
+  nowhere.back() = (w.folder.path() / "no such folder/results.tar.gz").string();
+  fs::remove_all(w.runs);
+  CHECK(w.lra(4, nowhere).code == 1);
+  CHECK_FALSE(w.exists("listops-vmean-skytape-s42"));
+}
+
 TEST_CASE("cells side by side give the table of cells one by one, in the same order") {
   if (!program_or_skip()) return;
   const auto table = [](const std::string& jobs) {
