@@ -116,7 +116,7 @@ TEST_CASE("a grid continues from its archive in another folder, and refuses one 
   CHECK(again.code == 0);
   CHECK(contains(again.err, "2 finished runs unpacked"));
   CHECK(contains(again.err, "2 cells: 2 finished before, 0 without data, 0 to run"));
-  CHECK(contains(test::in_bars(again.out), "| vmean | skytape | "));
+  CHECK(contains(test::in_bars(again.out), "| vmean | "));
 
   std::vector<std::string> nowhere = grid;
   nowhere.back() = (w.folder.path() / "no such folder/results.tar.gz").string();
