@@ -36,7 +36,7 @@ figcaption { font-weight: 600; margin-bottom: .5rem; }
 figure { margin: 1.5rem 0; }
 .panels { display: flex; flex-wrap: wrap; gap: .75rem; }
 .panels img { flex: 0 1 24rem; }
-.panels img.broad { flex-basis: 36rem; }
+.panels img.broad { flex-basis: 30rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .75rem .25rem 0; text-align: left;

@@ -36,7 +36,7 @@ MARKERS = "osv^D<>"
 REFERENCE_COLOURS = ("#000000", "#777777")
 ONE_SIGN, BOTH_SIGNS = "viridis", "RdBu_r"  # colour maps; of both signs, zero is white
 PANEL_INCHES = (4.0, 3.0)
-POINTS_INCHES = (6.0, 4.6)
+POINTS_INCHES = (4.8, 4.4)
 FONT = {
     "font.size": 9,
     "axes.titlesize": 9.5,
@@ -371,7 +371,7 @@ def draw_points(axes, panel: Points) -> None:
         axes.axhline(level, color="#000000", linestyle="--", linewidth=0.8)
         axes.annotate(
             name, (0.0, level), xycoords=("axes fraction", "data"), xytext=(3, 3),
-            textcoords="offset points", fontsize=7.5,
+            textcoords="offset points", fontsize=8.5,
         )  # fmt: skip
     set_axis(axes, "y", panel.y)
     axes.front = panel.front
@@ -383,7 +383,7 @@ def draw_points(axes, panel: Points) -> None:
                 xytext=(6, 0),
                 textcoords="offset points",
                 va="center",
-                fontsize=7.5,
+                fontsize=8.5,
                 color="#000000" if point in panel.front else "#555555",
                 arrowprops={"arrowstyle": "-", "color": "#aaaaaa", "linewidth": 0.5},
             ),
