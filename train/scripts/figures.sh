@@ -23,6 +23,8 @@ encoder-spectrum/attention-spectrum encoder-spectrum
 linformer-inference/cost_inference linformer-inference
 matrices-sentence/matrices matrices-sentence
 matrices-sentence/matrix-nystrom matrix-sentence
+stability/stability_gradients stability-gradients
+text-approx/softmax-relative-close-up approx-text
 text-spectrum/attention-spectrum spectrum-attention
 text-spectrum/output-spectrum spectrum-output
 text-spectrum/kernel-theory spectrum-kernel
