@@ -1,7 +1,7 @@
 #include "train/step/buckets.hpp"
 
 #include <algorithm>
-#include <ranges>
+#include <deque>
 
 namespace skytape::train {
 
@@ -9,11 +9,12 @@ std::vector<Bucket> buckets_of(const ParameterStore& parameters, std::int64_t nu
                                std::int64_t size) {
   std::vector<Bucket> buckets;
   std::int64_t end = parameters.trainable_size();
-  for (const Parameter& p : std::views::reverse(parameters.parameters())) {
-    const bool cuts = size > 0 && p.trainable && p.offset > 0 && end - p.offset >= size;
+  const std::deque<Parameter>& all = parameters.parameters();
+  for (auto p = all.rbegin(); p != all.rend(); ++p) {
+    const bool cuts = size > 0 && p->trainable && p->offset > 0 && end - p->offset >= size;
     if (!cuts) continue;
-    buckets.push_back({p.offset, end});
-    end = p.offset;
+    buckets.push_back({p->offset, end});
+    end = p->offset;
   }
   if (buckets.empty()) return {{0, numbers}};
   buckets.push_back({0, end});
