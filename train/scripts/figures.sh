@@ -21,6 +21,7 @@ approx-fresh/kernelized-relative approx-kernelized
 cost-length/cost_length cost-length
 encoder-spectrum/attention-spectrum encoder-spectrum
 linformer-inference/cost_inference linformer-inference
+matrix-listops/matrix-skyformer-trained matrix-listops
 matrices-sentence/matrices matrices-sentence
 matrices-sentence/matrix-nystrom matrix-sentence
 stability/stability_gradients stability-gradients
