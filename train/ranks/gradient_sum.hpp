@@ -19,9 +19,9 @@ class GradientSum {
   /// Numbers of a bucket: 25 MiB, as in PyTorch's DistributedDataParallel.
   static constexpr std::int64_t kBucketSize = 25 * 1024 * 1024 / 4;
 
-  /// Of a model with these parameters. Made by all ranks together. On a CPU the exchange of a step
-  /// begins during its backward pass, in buckets of at least so many numbers. On a GPU a step has
-  /// one exchange, behind the step's graph.
+  /// Sums the gradients of these parameters. Made by all ranks together. On a CPU the exchange of a
+  /// step begins during its backward pass, in buckets of at least so many numbers. On a GPU a step
+  /// has one exchange, behind the step's graph.
   GradientSum(const Ranks& ranks, ParameterStore& parameters,
               std::int64_t bucket_size = kBucketSize);
   GradientSum(const GradientSum&) = delete;

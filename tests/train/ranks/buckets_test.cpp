@@ -88,7 +88,7 @@ std::vector<double> trained(const Case& c, const Ranks& ranks, std::int64_t buck
   return all;
 }
 
-/// What each rank of a job does.
+/// Runs on each rank of a job.
 void compare_buckets(Reduce reduce) {
   RanksOptions options;
   options.reduce = reduce;

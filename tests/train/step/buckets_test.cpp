@@ -56,7 +56,7 @@ data::Batch make_batch(const nn::ModelConfig& config) {
   return batch;
 }
 
-/// What one of two processes gives to the exchange of a step.
+/// Keeps what one of two processes gives to the exchange of a step.
 struct Given {
   std::vector<double> numbers;  // of all rows, or of their sum
   std::size_t buckets = 0;

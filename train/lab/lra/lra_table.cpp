@@ -389,10 +389,8 @@ Table method_table(const AccuracyTable& table) {
   }
   out.notes = {
       "Means over seeds. ms a step: mean over the tasks of the row; peak MB: of the task that "
-      "needs "
-      "most. Above the papers' best: on how many tasks every seed's dev accuracy came above it, "
-      "and "
-      "the sum of the seconds until then."};
+      "needs most. Above the papers' best: on how many tasks every seed's dev accuracy came above "
+      "it, and the sum of the seconds until then."};
   return out;
 }
 

@@ -20,7 +20,7 @@ struct CostOptions {
   std::string recipe = "skyformer";  // whose tables the papers print
   Device device = Device::cpu;
   std::string precision = "fp32";
-  std::string size = "papers";  // of the model, see model_size(), by inference and length
+  std::string size = "papers";  // of the model, see model_size()
   int layers = 0;               // in place of the size's
   std::int64_t steps = 3;       // timed repetitions
   double patience_seconds = 5;  // what takes longer is timed once
