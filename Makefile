@@ -41,29 +41,30 @@ build/dependencies.mk: train/scripts/dependencies.sh
 	@mkdir -p build; $< --install > $@
 
 # ---- flags -----------------------------------------------------------------------------------
-# In a release, loops over numbers, in files whose names say so, get all of the optimiser, and what else
-# computes most of it. What calls these gets little: optimising it took half of the first build's time.
-# All but the loops round each product, so that no bit depends on what is inlined. Tests run once, under
-# sanitizers without an optimiser.
+# In a release, loops over numbers, in files whose names say so, get all of the optimiser, and the
+# engine round them and tokenisers get some of it. What calls these gets least: optimising it took
+# half of the first build's time. All but the loops round each product, so that no bit depends on
+# what is inlined. Tests run once, under sanitizers without an optimiser.
 LOOPS   := %.kernel.cpp %_cpu.cpp %.cu data/pathfinder/% tests/cuda_simulator/%
-CALLERS := tests/% train/% data/% attention/methods/%
-KIND   = $(if $(filter $(LOOPS),$<),loops,$(if $(filter $(CALLERS),$<),callers,engine))
+CALLERS := tests/% train/% data/files/% data/own/% data/tasks/% attention/methods/%
+# Callers that read or write JSON: its header takes half a second.
+JSON    := $(shell grep -rl Json --include=*.cpp data train tests)
+KIND     = $(if $(filter $(LOOPS),$<),loops,$(if $(filter $(CALLERS),$<),$(if $(filter $(JSON),$<),json,callers),engine))
 SANITIZERS := -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 OPTIMISE_release_loops   := -O3 -DNDEBUG
-OPTIMISE_release_engine  := -O2 -ffp-contract=off -DNDEBUG -Wno-array-bounds -Wno-stringop-overflow
-OPTIMISE_release_callers := -O1 -ffp-contract=off -DNDEBUG
+OPTIMISE_release_engine  := -O1 -ffp-contract=off -DNDEBUG
+OPTIMISE_release_callers := -Og -ffp-contract=off -DNDEBUG
 OPTIMISE_asan            := -O1 $(SANITIZERS)
 OPTIMISE_asan_callers    := -O0 $(SANITIZERS)
 OPTIMISE_debug           := -O0 -g
 OPTIMISE_fuzz            := -O1 $(SANITIZERS) -fsanitize=fuzzer-no-link
-OPTIMISE = $(or $(OPTIMISE_$(MODE)_$(KIND)),$(OPTIMISE_$(MODE)))
+OPTIMISE = $(or $(OPTIMISE_$(MODE)_$(KIND:json=callers)),$(OPTIMISE_$(MODE)))
 # -mstore-max: by registers of 512 bits g++ 12 stored wrong constants (tests/tour/04_method.cpp saw it).
 TARGET_0 := -march=native -mprefer-vector-width=512
 TARGET_1 := -march=x86-64-v3
 TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
 CLANG    := $(findstring clang,$(shell $(CXX) --version 2>/dev/null))
-# g++ 12 gives the disabled warnings about its own std::string (GCC bug 105651), and more of them at
-# -O2.
+# g++ 12 gives the disabled warning about its own std::string (GCC bug 105651).
 # clang knows not all of their names, and takes a function that templates alone call for an unused one.
 WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict$(if $(CLANG), -Wno-unknown-warning-option -Wno-unneeded-internal-declaration) $(if $(filter 1,$(WERROR)),-Werror)
 DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
@@ -128,12 +129,13 @@ TOUR_OBJ := $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(patsubst %,$B/%.o,$(T
   $(filter-out $B/data/% $B/train/%,$(OBJ))
 # Headers that nearly all files read, parsed once for all files of a kind. Each file still includes
 # what it uses: `make check` reads it without these, so that a forgotten include shows.
-COMMON  := algorithm array cmath cstdint cstring functional limits memory numeric ostream span string utility vector
-OUTSIDE_LOOPS  := chrono deque filesystem fstream map optional set sstream string_view tuple variant fmt/format.h
-# Nothing of ours is in them, so that builds with and without CUDA share them, and by ccache all files
-# whose text is the same in both.
+COMMON  := algorithm array cmath cstdint cstring deque functional limits memory numeric ostream span string unordered_map utility vector
+HEADERS_callers := filesystem map optional sstream variant fmt/format.h
+HEADERS_json    := $(HEADERS_callers) data/files/json.hpp
+# Nothing that depends on CUDA is in them, so that builds with and without CUDA share them, and by ccache
+# all files whose text is the same in both.
 PCH            := build/$(MODE)-headers$(if $(filter 1,$(PORTABLE)),-portable)
-PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers)
+PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers json)
 
 # ---- rules -----------------------------------------------------------------------------------
 all: build/skytape build/libskytape.a ## build what this machine can build
@@ -147,10 +149,11 @@ $B/flags: FORCE ; @$(call stamp,$(COMPILERS))
 $B/revision: FORCE ; @$(call stamp,$(REVISION))
 $(PCH)/flags: FORCE ; @$(call stamp,$(CXX) $(HEADER_FLAGS) $(KINDS))
 $(PRECOMPILED): private KIND = $*
+$(PCH)/json.hpp.gch: data/files/json.hpp
 $(PRECOMPILED): $(PCH)/%.hpp.gch: $(PCH)/flags
-	@mkdir -p $(@D); echo "  c++   $@"; printf '#include <%s>\n' $(COMMON) $(if $(filter loops,$*),,$(OUTSIDE_LOOPS)) > $(PCH)/$*.hpp
-	@$(CXX) $(HEADER_FLAGS) -x c++-header $(PCH)/$*.hpp -o $@
-	@$(if $(CCACHE),$(CXX) $(HEADER_FLAGS) -E -P $(PCH)/$*.hpp | sha256sum > $@.sum)
+	@mkdir -p $(@D); echo "  c++   $@"; printf '#include <%s>\n' $(COMMON) $(HEADERS_$*) > $(PCH)/$*.hpp
+	@$(CXX) $(HEADER_FLAGS) -I. -x c++-header $(PCH)/$*.hpp -o $@
+	@$(if $(CCACHE),$(CXX) $(HEADER_FLAGS) -I. -E -P $(PCH)/$*.hpp | sha256sum > $@.sum)
 $B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
 	@$(CCACHE) $(CXX) $(ALL_CXXFLAGS) $(if $(CCACHE),$(if $(CLANG),,-fpch-preprocess)) -include $(PCH)/$(KIND).hpp -MMD -MP -c $< -o $@
