@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "data/batches.hpp"
+#include "data/batch.hpp"
 #include "data/task.hpp"
 
 namespace skytape::data {

@@ -6,6 +6,7 @@
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {

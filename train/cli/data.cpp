@@ -10,7 +10,7 @@
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 #include "train/run/run_summary.hpp"
 
 namespace skytape::train {

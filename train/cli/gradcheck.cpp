@@ -8,7 +8,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/random/random.hpp"
 #include "train/cli/cli.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 namespace skytape::train {
 namespace {

@@ -10,6 +10,7 @@
 #include "train/encoders/encoder.hpp"
 #include "train/encoders/texts.hpp"
 #include "train/process/progress.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {

@@ -19,6 +19,7 @@
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
 #include "train/process/progress.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 #include "train/run/saved_model.hpp"
 #include "train/step/class_scores.hpp"

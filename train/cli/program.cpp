@@ -12,6 +12,7 @@
 #include "train/process/launch.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/streams.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 #include "train/ranks/ranks.hpp"
 

@@ -12,7 +12,7 @@
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/config/run_config.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 namespace skytape::train {
 namespace {

@@ -1,7 +1,6 @@
 #include "train/process/version.hpp"
 
 #include <fmt/format.h>
-#include <omp.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "tensor/core/on_device.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/process/streams.hpp"
+#include "train/process/threads.hpp"
 
 #ifndef SKYTAPE_VERSION
 #define SKYTAPE_VERSION "unknown"
@@ -47,8 +47,6 @@ constexpr const char* kOptimised = "optimised";
 #else
 constexpr const char* kOptimised = "not optimised";
 #endif
-
-constexpr int kMostThreads = 4096;  // OpenMP has their records on its stack
 
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
@@ -118,21 +116,5 @@ Device parse_device(const std::string& name) {
   if (kSimulated) write_stderr(fmt::format("device cuda is {}\n", kCuda));
   return Device::cuda;
 }
-
-void check_threads() {
-  if (thread_count() <= kMostThreads) return;
-  throw UsageError(
-      fmt::format("OMP_NUM_THREADS: expected 1..{}, got {}", kMostThreads, thread_count()));
-}
-
-void set_threads(int threads) {
-  if (threads < 0 || threads > kMostThreads) {
-    throw UsageError(
-        fmt::format("--threads: expected 0..{} (0: all cores), got {}", kMostThreads, threads));
-  }
-  if (threads > 0) omp_set_num_threads(threads);
-}
-
-int thread_count() { return omp_get_max_threads(); }
 
 }  // namespace skytape::train

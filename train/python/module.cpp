@@ -22,7 +22,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/on_device.hpp"
 #include "tensor/core/storage_plan.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 namespace skytape::python {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "attention/registry.hpp"
 #include "train/process/progress.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 #include "train/run/objective.hpp"
 #include "train/run/open_run.hpp"
 

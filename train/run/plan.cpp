@@ -11,7 +11,7 @@
 #include "train/config/resume.hpp"
 #include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 #include "train/run/budget.hpp"
 #include "train/run/init.hpp"
 #include "train/run/run_folder.hpp"

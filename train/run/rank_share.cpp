@@ -11,6 +11,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
 #include "train/config/identity.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {

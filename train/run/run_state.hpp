@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "data/batches.hpp"
+#include "data/batch.hpp"
 #include "train/run/time_to_accuracy.hpp"
 
 namespace skytape::train {

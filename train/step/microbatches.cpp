@@ -5,7 +5,7 @@
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 namespace skytape::train {
 namespace {

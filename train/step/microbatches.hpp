@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "data/batches.hpp"
+#include "data/batch.hpp"
 
 namespace skytape::train {
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "data/batches.hpp"
+#include "data/batch.hpp"
 #include "nn/model.hpp"
 #include "tensor/launch/staging.hpp"
 #include "train/step/microbatches.hpp"

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "autograd/observers.hpp"
-#include "data/batches.hpp"
+#include "data/batch.hpp"
 #include "nn/model.hpp"
 #include "nn/optimizer.hpp"
 #include "train/step/microbatches.hpp"

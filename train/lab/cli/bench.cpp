@@ -17,6 +17,7 @@
 #include "train/process/product_rates.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/streams.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {

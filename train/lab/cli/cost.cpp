@@ -10,6 +10,7 @@
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/cost/cost.hpp"
 #include "train/lab/studies/experiment.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {

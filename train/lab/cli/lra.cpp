@@ -13,7 +13,7 @@
 #include "train/lab/lra/pack.hpp"
 #include "train/process/launch.hpp"
 #include "train/process/progress.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 namespace skytape::train {
 namespace {

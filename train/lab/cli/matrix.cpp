@@ -18,7 +18,7 @@
 #include "train/lab/studies/experiment.hpp"
 #include "train/lab/studies/matrix.hpp"
 #include "train/process/progress.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 #include "train/run/saved_model.hpp"
 #include "train/step/trainer.hpp"
 

@@ -14,7 +14,7 @@
 #include "train/process/launch.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 namespace skytape::train {
 namespace {

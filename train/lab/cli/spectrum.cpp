@@ -6,7 +6,7 @@
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/experiment.hpp"
 #include "train/lab/studies/spectrum.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 namespace skytape::train {
 namespace {

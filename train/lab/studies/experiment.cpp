@@ -9,6 +9,7 @@
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "train/process/progress.hpp"
+#include "train/process/threads.hpp"
 #include "train/process/version.hpp"
 
 namespace skytape::train {

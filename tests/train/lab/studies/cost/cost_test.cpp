@@ -11,7 +11,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/lab/papers/paper_costs.hpp"
-#include "train/process/version.hpp"
+#include "train/process/threads.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
