@@ -4,10 +4,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include "attention/registry.hpp"
-#include "data/tokenise.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/ranks/job.hpp"
+#include "tests/train/step/small_step.hpp"
 #include "train/ranks/gradient_sum.hpp"
 #include "train/step/trainer.hpp"
 
@@ -39,40 +38,11 @@ const std::vector<Case> kCases = {
      .options = {{"sharing", "layerwise"}}}};
 
 nn::ModelConfig model_of(const Case& c) {
-  nn::ModelConfig config;
-  config.attention = c.attention;
-  config.attention_options = c.options;
-  if (attention::find(c.attention).has_option("features")) {
-    config.attention_options["features"] = "8";
-  }
-  config.vocabulary = 16;
-  config.classes = 2;
-  config.nominal_length = 32;
+  nn::ModelConfig config = small_model(c.attention);
+  config.attention_options.insert(c.options.begin(), c.options.end());
   config.sequences = c.sequences;
-  config.width = 16;
-  config.ff_width = 16;
-  config.head_width = 8;
   config.norm = c.norm;
   return config;
-}
-
-data::Batch batch_of(const Case& c) {
-  std::vector<data::Tokens> examples;
-  for (const int length : {20, 7, 32, 11, 5, 9, 14}) {
-    data::Tokens example;
-    for (int t = 0; t < c.sequences; ++t) {
-      std::vector<std::int32_t> ids;
-      for (int j = 0; j < length; ++j) ids.push_back(1 + (5 * length + 3 * j + t) % 15);
-      example.push_back(ids);
-    }
-    examples.push_back(example);
-  }
-  data::BatchOptions options;
-  options.nominal_length = 32;
-  options.round_to = 8;
-  data::Batch batch = pad(examples, options);
-  for (std::size_t i = 0; i < 7; ++i) batch.labels[i] = static_cast<int>(i) % 2;
-  return batch;
 }
 
 /// All values and the loss after three steps of these ranks.
@@ -80,7 +50,7 @@ std::vector<double> trained(const Case& c, const Ranks& ranks, std::int64_t buck
   nn::Model model(model_of(c), DType::f32, Device::cpu, 3);
   GradientSum sum(ranks, model.parameters(), bucket_size);
   Trainer trainer(model, {}, {1e-2, 10, 2}, 3, {c.microbatches}, true, sum.share());
-  for (int step = 0; step < 3; ++step) trainer.step(batch_of(c));
+  for (int step = 0; step < 3; ++step) trainer.step(seven_examples(c.sequences));
   std::vector<double> all = model.parameters().values().to_vector();
   const TrainMetrics metrics = trainer.take_metrics();
   all.push_back(metrics.loss);
