@@ -10,6 +10,7 @@
 
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/random/random.hpp"
 
 namespace skytape {
 

@@ -7,10 +7,13 @@
 
 #include "autograd/tape.hpp"
 #include "tensor/gemm/gemm.hpp"
-#include "tensor/norm/norm_pool.hpp"
-#include "tensor/random/dropout.hpp"
 
 namespace skytape {
+
+struct Dropout;  // tensor/random/dropout.hpp
+namespace tensor {
+struct TokenWeights;  // tensor/norm/norm_pool.hpp
+}
 
 // Elementwise (ops_elementwise.cpp)
 [[nodiscard]] Var operator+(Var a, Var b);

@@ -5,6 +5,7 @@
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/norm/layer_norm.hpp"
 #include "tensor/norm/softmax.hpp"
+#include "tensor/random/dropout.hpp"
 
 namespace skytape {
 

@@ -3,6 +3,7 @@
 
 #include "autograd/ops.hpp"
 #include "tensor/norm/layer_norm.hpp"
+#include "tensor/norm/norm_pool.hpp"
 
 namespace skytape {
 

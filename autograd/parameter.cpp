@@ -1,57 +1,19 @@
 #include "autograd/parameter.hpp"
 
-#include <string_view>
 #include <utility>
 
-#include "tensor/core/storage.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape {
 
-Initialiser constant_init(double value) {
-  return [value](const Shape& shape, const Random&) {
-    return Tensor::full(shape, value, DType::f64, Device::cpu);
-  };
-}
-
-Initialiser normal_init(double standard_deviation) {
-  return [standard_deviation](const Shape& shape, const Random& random) {
-    return tensor::affine(tensor::normal(shape, random, DType::f64, Device::cpu),
-                          standard_deviation);
-  };
-}
-
-Initialiser uniform_init(double bound) {
-  return [bound](const Shape& shape, const Random& random) {
-    return tensor::affine(tensor::uniform(shape, random, DType::f64, Device::cpu), 2 * bound,
-                          -bound);
-  };
-}
-
 namespace {
-
-/// FNV-1a, 64 bits: the same name gives the same key on every machine and in every model.
-std::uint64_t hash(std::string_view text) {
-  std::uint64_t h = 0xcbf29ce484222325;
-  for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return h;
-}
 
 /// First flat element at or after `end` that lies on a 64-byte boundary: a cache line, the widest
 /// vector.
 std::int64_t align(std::int64_t end, DType dtype) {
   const auto line = kParameterAlignment / static_cast<std::int64_t>(size_of(dtype));  // elements
   return ceil_div(end, line) * line;
-}
-
-void initialise(Parameter& parameter, const Random& random) {
-  const Tensor start = parameter.initialise(parameter.shape, random.fork(hash(parameter.name)));
-  ENSURE(start.defined() && start.shape() == parameter.shape && start.dtype() == DType::f64 &&
-             start.device() == Device::cpu,
-         "ParameterStore::pack: the initialiser of ", parameter.name, " must return f64",
-         parameter.shape, "@cpu, got ", start);
-  parameter.value.copy_from(start.to(parameter.value.dtype()).to(parameter.value.device()));
 }
 
 }  // namespace
@@ -104,16 +66,14 @@ void ParameterStore::pack(DType dtype, Device device, std::uint64_t seed) {
   values_ = Tensor::zeros({size}, dtype, device);
   gradients_ = Tensor::zeros({with_averages}, dtype, device);
 
-  const Random random = fork(Random{seed, {}}, Purpose::initialise);
   for (Parameter& parameter : parameters_) {
     const std::int64_t end = parameter.offset + parameter.shape.numel();
     parameter.value = values_.slice(parameter.offset, end).reshape(parameter.shape);
     if (parameter.trainable || parameter.decay > 0) {
       parameter.grad = gradients_.slice(parameter.offset, end).reshape(parameter.shape);
     }
-    initialise(parameter, random);
   }
-  release_cached_memory(Device::cpu);  // of initial values in f64, which training does not need
+  draw_initial_values(seed);
 }
 
 std::int64_t ParameterStore::parameter_count() const {

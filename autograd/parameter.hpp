@@ -8,18 +8,17 @@
 #include <vector>
 
 #include "tensor/core/tensor.hpp"
-#include "tensor/random/random.hpp"
 
 namespace skytape {
+
+struct Random;
 
 /// Each parameter starts at a multiple of so many bytes in the flat buffers.
 inline constexpr std::int64_t kParameterAlignment = 64;
 
-/// Fills a fresh f64 CPU tensor of the parameter's shape from a random sequence of its own.
+/// Fills a fresh f64 CPU tensor of the parameter's shape from a random sequence of its own
+/// (initial_values.hpp has the usual ones).
 using Initialiser = std::function<Tensor(const Shape& shape, const Random& random)>;
-[[nodiscard]] Initialiser constant_init(double value);
-[[nodiscard]] Initialiser normal_init(double standard_deviation);  // mean 0
-[[nodiscard]] Initialiser uniform_init(double bound);              // in (-bound, bound]
 
 /// A tensor that outlives tapes, and its gradient: views into the store's flat buffers.
 struct Parameter {
@@ -74,6 +73,8 @@ class ParameterStore {
   void update_averages();
 
  private:
+  void draw_initial_values(std::uint64_t seed);  // in initial_values.cpp
+
   std::deque<Parameter> parameters_;
   Tensor values_, gradients_;
   std::int64_t trainable_size_ = 0;

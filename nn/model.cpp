@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/registry.hpp"
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "autograd/ops_heads.hpp"
 #include "nn/layers/mlp.hpp"

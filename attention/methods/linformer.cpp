@@ -25,6 +25,7 @@
 
 #include "attention/registry.hpp"
 #include "attention/tiled/tiled.hpp"
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -29,6 +29,7 @@
 
 #include "attention/blocks/head_views.hpp"
 #include "attention/registry.hpp"
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

@@ -36,6 +36,7 @@
 #include "attention/registry.hpp"
 #include "attention/selection/clusters.hpp"
 #include "attention/selection/lsh.hpp"
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -31,6 +31,7 @@
 #include "attention/registry.hpp"
 #include "attention/sequence/sequence.hpp"
 #include "attention/sinkhorn/sinkhorn.hpp"
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"

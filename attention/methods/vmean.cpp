@@ -15,6 +15,7 @@
 //
 // Shapes: B batch, H heads, N positions, D head width, E model width.
 #include "attention/registry.hpp"
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

@@ -1,5 +1,6 @@
 #include "nn/bert/bert_encoder.hpp"
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 
 namespace skytape::nn {

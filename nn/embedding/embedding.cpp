@@ -1,5 +1,6 @@
 #include "nn/embedding/embedding.hpp"
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "nn/embedding/lookup.hpp"
 #include "nn/embedding/ngrams.hpp"

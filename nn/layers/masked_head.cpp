@@ -1,5 +1,6 @@
 #include "nn/layers/masked_head.hpp"
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/embedding/embedding.hpp"
 #include "tensor/kernels/elementwise.hpp"

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"

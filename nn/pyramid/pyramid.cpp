@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "nn/pyramid/instance_norm.hpp"
 #include "nn/pyramid/unfold.hpp"

@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/norm/softmax.hpp"

@@ -5,6 +5,7 @@
 #include "nn/embedding/positions.hpp"
 #include "nn/layers/convolution.hpp"
 #include "nn/layers/loss.hpp"
+#include "tensor/norm/norm_pool.hpp"
 #include "tests/autograd/op_samples.hpp"
 
 namespace skytape::test::op {

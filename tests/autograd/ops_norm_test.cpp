@@ -3,6 +3,7 @@
 
 #include "autograd/ops.hpp"
 #include "tensor/norm/layer_norm.hpp"
+#include "tensor/norm/norm_pool.hpp"
 #include "tests/support/both_ways.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "autograd/initial_values.hpp"
 #include "tensor/core/storage.hpp"
 #include "tests/support/doctest.hpp"
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"

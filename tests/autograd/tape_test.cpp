@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "autograd/gradcheck.hpp"
+#include "autograd/initial_values.hpp"
 #include "autograd/observers.hpp"
 #include "autograd/ops.hpp"
 #include "autograd/tape_print.hpp"

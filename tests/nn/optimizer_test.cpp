@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "tests/support/doctest.hpp"
 

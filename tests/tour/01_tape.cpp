@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "autograd/tape_print.hpp"
 #include "tensor/kernels/elementwise.hpp"

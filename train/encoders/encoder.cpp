@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "autograd/initial_values.hpp"
 #include "data/files/output.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"

@@ -5,8 +5,8 @@
 #include <iostream>
 #include <vector>
 
+#include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
-#include "autograd/parameter.hpp"
 #include "nn/optimizer.hpp"
 #include "tensor/kernels/elementwise.hpp"
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "autograd/gradcheck.hpp"
+#include "autograd/initial_values.hpp"
 #include "nn/model.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
