@@ -154,9 +154,10 @@ $(PRECOMPILED): $(PCH)/%.hpp.gch: $(PCH)/flags
 	@mkdir -p $(@D); echo "  c++   $@"; printf '#include <%s>\n' $(COMMON) $(HEADERS_$*) > $(PCH)/$*.hpp
 	@$(CXX) $(HEADER_FLAGS) -I. -x c++-header $(PCH)/$*.hpp -o $@
 	@$(if $(CCACHE),$(CXX) $(HEADER_FLAGS) -I. -E -P $(PCH)/$*.hpp | sha256sum > $@.sum)
-$B/%.cpp.o: %.cpp $B/flags $(PRECOMPILED)
+$B/%.cpp.o: %.cpp $B/flags | $(PRECOMPILED)
 	@mkdir -p $(@D); echo "  c++   $<"
 	@$(CCACHE) $(CXX) $(ALL_CXXFLAGS) $(if $(CCACHE),$(if $(CLANG),,-fpch-preprocess)) -include $(PCH)/$(KIND).hpp -MMD -MP -c $< -o $@
+$(JSON:%=$B/%.o): $(PCH)/json.hpp.gch# for data/files/json.hpp, which -MMD does not see in there
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
