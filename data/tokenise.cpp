@@ -75,9 +75,9 @@ std::vector<std::int32_t> shown_ids(const std::vector<std::int32_t>& tokens,
 }  // namespace
 
 Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary, std::string_view line,
-                const std::string& place, bool pairs) {
-  const std::size_t between = pairs ? line.find('\t') : line.npos;
-  if (pairs && (between == line.npos || between == 0 || between + 1 == line.size())) {
+                const std::string& place, bool pairs, std::size_t between) {
+  if (pairs && between == line.npos) between = line.find('\t');
+  if (pairs && (between == line.npos || between == 0 || between + 1 >= line.size())) {
     throw DataError(fmt::format("{}: expected two texts with a tab between", place));
   }
   const auto ids = [&](std::string_view text) {

@@ -19,10 +19,11 @@ using Tokens = std::vector<std::vector<std::int32_t>>;
 /// Symbols: what the task's parser reads; bytes as they are, two documents with a tab between them
 /// for two sequences; pixels: intensities apart by blanks; words or integers where custom data have
 /// a vocabulary (else null). Custom data of `pairs` are two texts with a tab between, which become
-/// one sequence. DataError naming `place` for an unknown token, a value outside 0..255, or a
-/// missing document.
+/// one sequence: the tab is the first one, or stands at `between`. DataError naming `place` for an
+/// unknown token, a value outside 0..255, or a missing document.
 [[nodiscard]] Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary,
-                              std::string_view line, const std::string& place, bool pairs = false);
+                              std::string_view line, const std::string& place, bool pairs = false,
+                              std::size_t between = std::string_view::npos);
 
 /// The label and texts of a row of a file of examples, before they become tokens.
 struct LabelledText {

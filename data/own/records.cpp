@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <utility>
 
@@ -35,6 +36,21 @@ void check(const Record& record, bool need_label, const char* expected) {
   }
 }
 
+/// Refuses flags that give one column two meanings. `names` are all columns.
+void check_distinct(const Columns& columns, const std::vector<std::string>& names,
+                    const std::string& file) {
+  const std::array<std::pair<const char*, std::optional<std::size_t>>, 3> meanings{
+      {{"label", columns.label}, {"text", columns.text}, {"second text", columns.second}}};
+  for (std::size_t i = 0; i < meanings.size(); ++i) {
+    for (std::size_t j = i + 1; j < meanings.size(); ++j) {
+      if (!meanings[i].second || meanings[i].second != meanings[j].second) continue;
+      throw UsageError(fmt::format("{}: column '{}' is both {} and {}, expected two columns", file,
+                                   printable(names[*meanings[i].second]), meanings[i].first,
+                                   meanings[j].first));
+    }
+  }
+}
+
 /// Finds label and texts in the fields of rows, by a first row of names or by given numbers.
 class FieldRows {
  public:
@@ -52,6 +68,7 @@ class FieldRows {
     if (!header && !by_number) return false;
     if (!header && options_.may_lack_header && fields.size() == 1) return false;  // a text alone
     columns_ = find_columns(fields, wanted);
+    check_distinct(columns_, fields, file_);
     const auto name = [&](const char* what, const char* flag, std::optional<std::size_t> place,
                           const std::string& asked, bool needed) -> std::string {
       if (place) return header ? fields[*place] : asked;
@@ -112,6 +129,7 @@ FoundColumns read_tsv(ByteStream& stream, const std::string& name, const RecordO
   bool first = true;
   for (std::string_view line; lines.next(line);) {
     if (line.empty()) continue;
+    if (!options.need_label && line.find_first_not_of(" \t") == line.npos) continue;
     if (std::exchange(first, false) && rows.take_first(between_tabs(line, line.npos))) continue;
     read_row(options.broken, [&] {
       Record record;
@@ -152,11 +170,11 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
             rows.fill(record, fields);
           } else {
             const bool has_label = fields.size() == texts + 1;
+            const std::string shown = printable(std::string(1, options.delimiter));
             if (!has_label && (options.need_label || fields.size() != texts)) {
               throw DataError(fmt::format(
                   "{}: {} field{} between '{}', expected label{}text{}", record.place,
-                  fields.size(), fields.size() == 1 ? "" : "s", options.delimiter,
-                  options.delimiter,
+                  fields.size(), fields.size() == 1 ? "" : "s", shown, shown,
                   fields.size() > texts
                       ? "; a first row of names, or --label-column and --text-column, say more"
                       : "; --delimiter says what else divides them"));
@@ -173,12 +191,13 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
   return rows.found();
 }
 
-/// The names of the members that hold label and texts, as the first object has them.
-ColumnNames members_of(const Json& object, const RecordOptions& options) {
+/// The names of the members that hold label and texts, as this object has them.
+ColumnNames members_of(const Json& object, const RecordOptions& options, const std::string& file) {
   const ColumnNames& wanted = options.columns;
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
   const Columns columns = find_columns(keys, wanted);
+  check_distinct(columns, keys, file);
   const auto name = [&](const std::string& asked, std::optional<std::size_t> place,
                         const char* otherwise) {
     const bool must_be = !asked.empty() && !options.may_lack_header;
@@ -195,7 +214,7 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
   }
   LineReader lines(stream, name, kMaxLine);
   ColumnNames members{"label", "text", ""};
-  bool known = false;
+  bool known = false;  // by a first row that was read whole
   const auto expected = [&] {
     const std::string second =
         members.second.empty() ? "" : fmt::format(R"(, "{}": "…")", members.second);
@@ -205,8 +224,12 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
     if (line.find_first_not_of(" \t") == line.npos) continue;
     read_row(options.broken, [&] {
       const Json object = try_parse_json(line);
-      if (!known && object.is_object()) members = members_of(object, options);
-      known = known || object.is_object();
+      const ColumnNames found = object.is_object() ? members_of(object, options, name) : members;
+      if (!known) members = found;
+      if (members.second.empty() && !found.second.empty()) {
+        lines.fail(fmt::format("two texts, '{}' and '{}', unlike the first row", found.text,
+                               found.second));
+      }
       const Json& text = member(object, members.text);
       const Json& second = member(object, members.second);
       if (!text.is_string() || (!members.second.empty() && !second.is_string())) {
@@ -214,6 +237,7 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
         lines.fail(fmt::format("no JSON object with a text in '{}', expected {}{}", printable(line),
                                expected(), utf8 ? "" : " in UTF-8 (`iconv` makes it)"));
       }
+      known = true;
       const Json& label = member(object, members.label);
       const bool has_label = object.contains(members.label);
       if (has_label ? label.is_null() || label.is_structured() : options.need_label) {

@@ -3,13 +3,19 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <span>
+#include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/files/printable.hpp"
+#include "data/own/records.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/own_files.hpp"
 #include "data/tasks/tokens.hpp"
@@ -220,34 +226,91 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   set.provenance = json_text(provenance, {.ascii = true, .mend = true});
 }
 
+/// Refuses a folder with files of splits: they may be what the set was made from.
+void refuse_splits_in(const fs::path& dir) {
+  for (const char* split : kSplits) {
+    for (const char* ending : {".tsv", ".csv", ".jsonl", ".ndjson"}) {
+      for (const char* packed : {"", ".gz"}) {
+        const fs::path file = dir / (std::string(split) + ending + packed);
+        if (!fs::exists(file)) continue;
+        throw UsageError(fmt::format("--export: {} is there already, expected a folder without it",
+                                     file.string()));
+      }
+    }
+  }
+}
+
+/// Brings the texts of a split back from its tokens.
+class SplitTexts {
+ public:
+  SplitTexts(const TaskInfo& task, const fs::path& root, const char* split)
+      : data_(open(task, root, split)) {
+    const Json provenance = try_parse_json(data_.provenance());
+    labels_ = provenance.value("labels", std::vector<std::string>());
+    pairs_ = provenance.value("pairs", false);
+    if (has_vocabulary(provenance)) vocabulary_ = vocabulary_in(provenance);
+    if (pairs_ && vocabulary_ && vocabulary_->end_of_text() < 0) {
+      throw UsageError(fmt::format("--export: pairs of {} are stored without an end between them",
+                                   vocabulary_->kind()));
+    }
+  }
+
+  [[nodiscard]] std::int64_t size() const { return data_.size(); }
+  [[nodiscard]] bool pairs() const { return pairs_; }
+
+  [[nodiscard]] Record at(std::int64_t i) const {
+    Record record{
+        .label = labels_.at(static_cast<std::size_t>(data_.label(i))), .text = {}, .place = {}};
+    if (vocabulary_) {
+      const auto tokens = data_.wide_tokens(i);
+      std::tie(record.text, record.second) = divided(
+          std::vector<std::int32_t>(tokens.begin(), tokens.end()), vocabulary_->end_of_text(),
+          [&](auto part) { return vocabulary_->text_of(part); });
+    } else {
+      const auto bytes = data_.tokens(i);
+      std::tie(record.text, record.second) =
+          divided(std::vector<char>(bytes.begin(), bytes.end()), '\t',
+                  [](auto part) { return std::string(part.begin(), part.end()); });
+    }
+    return record;
+  }
+
+ private:
+  /// The texts of a pair, or one text alone. The second begins behind the first `end`.
+  template <class Token, class TextOf>
+  [[nodiscard]] std::pair<std::string, std::string> divided(const std::vector<Token>& tokens,
+                                                            Token end, TextOf text_of) const {
+    const std::span<const Token> all(tokens);
+    if (!pairs_) return {text_of(all), ""};
+    const auto first = static_cast<std::size_t>(std::ranges::find(tokens, end) - tokens.begin());
+    return {text_of(all.first(first)), text_of(all.subspan(std::min(first + 1, all.size())))};
+  }
+
+  Dataset data_;
+  std::vector<std::string> labels_;
+  bool pairs_ = false;
+  std::shared_ptr<const Vocabulary> vocabulary_;
+};
+
 /// Writes the splits as files that build_own reads again: `{train,dev,test}.tsv`, or `.jsonl` where
-/// a text has line ends. Of words and integers what the model reads.
+/// a text has line ends or is one of a pair. Of words and integers what the model reads.
 void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
+  refuse_splits_in(dir);
   fs::create_directories(dir);
   for (const char* split : kSplits) {
-    const Dataset data = open(task, root, split);
-    const auto provenance = try_parse_json(data.provenance());
-    const std::vector<std::string> labels = provenance.value("labels", std::vector<std::string>());
-    const auto vocabulary = has_vocabulary(provenance) ? vocabulary_in(provenance) : nullptr;
-    const auto text_of = [&](std::int64_t i) {
-      if (!vocabulary) {
-        const auto bytes = data.tokens(i);
-        return std::string(bytes.begin(), bytes.end());
-      }
-      const auto tokens = data.wide_tokens(i);
-      return vocabulary->text_of(std::vector<std::int32_t>(tokens.begin(), tokens.end()));
-    };
-    bool lines = true;  // no text has a line end
-    for (std::int64_t i = 0; i < data.size() && lines; ++i) {
-      lines = text_of(i).find_first_of("\r\n") == std::string::npos;
+    const SplitTexts texts(task, root, split);
+    bool lines = !texts.pairs();  // no text has a line end
+    for (std::int64_t i = 0; i < texts.size() && lines; ++i) {
+      lines = texts.at(i).text.find_first_of("\r\n") == std::string::npos;
     }
     OutputFile file(dir / (std::string(split) + (lines ? ".tsv" : ".jsonl")));
-    for (std::int64_t i = 0; i < data.size(); ++i) {
-      const std::string& label = labels.at(static_cast<std::size_t>(data.label(i)));
+    for (std::int64_t i = 0; i < texts.size(); ++i) {
+      const Record row = texts.at(i);
       if (lines) {
-        file.write(fmt::format("{}\t{}\n", label, text_of(i)));
+        file.write(fmt::format("{}\t{}\n", row.label, row.text));
       } else {
-        const Json record = {{"label", label}, {"text", text_of(i)}};
+        Json record = {{"label", row.label}, {"text", row.text}};
+        if (texts.pairs()) record["text2"] = row.second;
         file.write(json_text(record, {.mend = true}) + "\n");
       }
     }

@@ -36,13 +36,21 @@ struct Findings {
   EncodingCheck encoding;  // pieces of words are made of characters
   std::int64_t broken = 0;
   std::vector<std::string> first_broken = {};  // at most kShownRows
+  std::string last_broken = {};                // its message may say that the rest is lost
 
   [[nodiscard]] BrokenRow take_broken() {
     return [this](const std::string& message) {
       if (++broken <= kShownRows) first_broken.push_back(message);
+      last_broken = message;
     };
   }
 };
+
+/// Returns whether no flag says what a file's columns are.
+bool by_content(const PrepareOptions& options) {
+  return options.format.empty() && options.columns.empty() && options.delimiter.empty() &&
+         !options.header;
+}
 
 /// A file of the user's own, or one of GLUE's.
 struct OwnFile {
@@ -68,8 +76,7 @@ struct OwnFile {
 
   [[nodiscard]] std::vector<Example> read(const fs::path& path) const {
     const std::optional<RecordFormat> ending = format_of(path);
-    const bool by_content = options.format.empty() && options.columns.empty() && !options.header;
-    if (by_content && ending.value_or(RecordFormat::tsv) == RecordFormat::tsv) {
+    if (by_content(options) && ending.value_or(RecordFormat::tsv) == RecordFormat::tsv) {
       if (const GlueLayout* layout = glue_layout_of(path)) return read_as(*layout, path);
     }
     const auto stream = open_file(path);
@@ -145,7 +152,10 @@ void report(const Findings& findings, const PrepareOptions& options) {
   if (findings.broken == 0) return;
   const auto shown = static_cast<std::int64_t>(findings.first_broken.size());
   std::string text = listed(findings.first_broken, "\n  ");
-  if (shown < findings.broken) text += fmt::format("\n  and {} more", findings.broken - shown);
+  if (shown < findings.broken) {
+    text +=
+        fmt::format("\n  and {} more, at last {}", findings.broken - shown, findings.last_broken);
+  }
   if (!options.skip_bad_rows) {
     if (findings.broken > 1) {
       text += fmt::format("\n  {} broken rows; --skip-bad-rows leaves them out", findings.broken);
@@ -304,7 +314,8 @@ Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptio
   if (may_hold_reviews(options.from)) return read_imdb(options);
   if (fs::is_directory(options.from)) {
     if (options.stratify) throw UsageError("--stratify: the folder is split already");
-    if (const GlueLayout* layout = glue_layout_in(options.from)) {
+    const GlueLayout* const layout = by_content(options) ? glue_layout_in(options.from) : nullptr;
+    if (layout != nullptr) {
       read_glue_folder(*layout, files);
     } else {
       std::array<fs::path, 3> paths;

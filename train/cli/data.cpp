@@ -67,6 +67,10 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
       flags.from.empty() && !own.empty()) {
     throw UsageError(fmt::format("data: {} has no effect without --from", own));
   }
+  if (flags.command.count("--limit") > 0 && !(flags.from.empty() && !flags.fetch)) {
+    throw UsageError(
+        "data: --limit is for generated data, and has no effect with --from or --fetch");
+  }
   for (const char* of_generator : {"--limit", "--data-seed"}) {
     if (flags.command.count(of_generator) > 0 && flags.from.empty() && !flags.fetch &&
         !options.force && data::is_prepared(task, flags.root)) {

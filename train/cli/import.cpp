@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
@@ -79,6 +81,10 @@ int run(const EncodeFlags& flags) {
   set_threads(flags.threads);
   if (flags.precision != "fp32" && flags.precision != "fp64") {
     throw UsageError(unknown_name("precision", flags.precision, {"fp32", "fp64"}));
+  }
+  std::error_code absent;  // one of the files is not there yet
+  if (std::filesystem::equivalent(flags.text, flags.out, absent)) {
+    throw UsageError(fmt::format("--out {}: is the file of --text, expected another", flags.out));
   }
   const DType dtype = flags.precision == "fp64" ? DType::f64 : DType::f32;
   const Encoder encoder = load_encoder(flags.model, {dtype, parse_device(flags.device)});

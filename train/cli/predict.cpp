@@ -39,6 +39,7 @@ struct PredictFlags {
 /// A row of the file: its label, where it has one, and what the model reads.
 struct Row {
   std::string label, text, place;
+  std::size_t between = std::string::npos;  // place of the tab between a pair; npos: the first one
 };
 
 /// Returns the options for reading rows of custom data: the user's columns, or those that training
@@ -107,10 +108,11 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
   if (data::is_custom_data(task)) {
     data::Preview preview(stream);
     const auto take = [&](data::Record& record) {
-      if (record.text.find_first_not_of(" \t") == record.text.npos) return;
+      // Two texts may also come as one with a tab between.
+      const std::size_t between = record.second.empty() ? std::string::npos : record.text.size();
       if (!record.second.empty()) record.text += "\t" + record.second;
       if (!first_text) first_text = record.label.empty() ? record.text : "";
-      visit(Row{record.label, record.text, record.place});
+      visit(Row{record.label, record.text, record.place, between});
     };
     if (const data::GlueLayout* const glue = glue_layout_of(preview, flags, config, hints)) {
       const std::int64_t left_out = data::read_glue(preview, shown, *glue, take, nullptr);
@@ -168,8 +170,8 @@ class Predictor {
   void add(const Row& row) {
     check_label(row);
     const RunConfig& config = saved_.config;
-    data::Tokens tokens =
-        data::tokenise(*config.task, config.vocabulary.get(), row.text, row.place, config.pairs);
+    data::Tokens tokens = data::tokenise(*config.task, config.vocabulary.get(), row.text, row.place,
+                                         config.pairs, config.pairs ? row.between : row.text.npos);
     const data::BatchOptions& batches = config.batches;
     cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& sequence) {
       const auto dropped = std::count(sequence.begin(), sequence.end(), batches.drop_token);
@@ -329,7 +331,8 @@ int run(const PredictFlags& flags) {
   }
   predictor.flush();
   if (predictor.done() == 0) {
-    throw DataError(fmt::format("{}: no example in it", flags.from));
+    throw DataError(
+        fmt::format("{}: no example in it", flags.from == "-" ? "standard input" : flags.from));
   }
   Progress progress;
   for (const std::string& line : predictor.summary()) progress.line(line);

@@ -134,6 +134,34 @@ TEST_CASE("columns are named by the user, by name or by number") {
   CHECK(contains(read("{\"stars\": 5, \"clip\": \"a\"}\n", options).error, "\"other\""));
 }
 
+TEST_CASE("one column cannot be two things") {
+  const auto error = [](std::string_view text, RecordFormat format, const ColumnNames& columns) {
+    RecordOptions options{format};
+    options.columns = columns;
+    return read(text, options).error;
+  };
+  CHECK(error("a\tb\n", RecordFormat::tsv, {"1", "1", ""}) ==
+        "own: column 'a' is both label and text, expected two columns");
+  CHECK(contains(error("text\tl\nx\ty\n", RecordFormat::tsv, {"l", "text", "text"}),
+                 "column 'text' is both text and second text"));
+  CHECK(contains(error("{\"l\": 1, \"x\": \"a\"}\n", RecordFormat::jsonl, {"l", "x", "l"}),
+                 "column 'l' is both label and second text"));
+}
+
+TEST_CASE("JSON Lines have one text or two in all rows, whatever is broken in the first") {
+  const std::string one = R"({"label": "a", "text": "b"})", two = R"({"label": "a", "text": "b",)";
+  CHECK(read(one + "\n" + two + R"( "text2": "c"})", kJson).error ==
+        "own:2: two texts, 'text' and 'text2', unlike the first row");
+  CHECK(
+      contains(read(two + R"( "text2": "c"})" + "\n" + one, kJson).error, "own:2: no JSON object"));
+  RecordOptions options = kJson;
+  std::vector<std::string> broken;
+  options.broken = [&](const std::string& message) { broken.push_back(message); };
+  const Read found = read("{\"label\": \"a\"}\n" + two + R"( "text2": "c"})", options);
+  CHECK(found.rows == std::vector<Fields>{{"a", "b", "c"}});
+  CHECK(broken.size() == 1);
+}
+
 TEST_CASE("a column whose name is a number is found by its name, not by where it stands") {
   RecordOptions options;
   options.header = true;

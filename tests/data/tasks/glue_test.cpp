@@ -152,3 +152,16 @@ TEST_CASE("rows of GLUE's files with other columns are named, but for those of t
   fs::remove(own.folder.path() / "glue/dev.tsv");
   CHECK(contains(own.prepare(own.folder.path() / "glue").error, "no dev.tsv"));
 }
+
+TEST_CASE("flags of columns count in a folder of GLUE's files, too") {
+  const Own own;
+  write_glue(
+      own.folder, "sentence\tlabel",
+      [](int i) { return numbered("film ", i) + "\t" + std::to_string(i % 2); }, "x\n");
+  PrepareOptions options;
+  options.columns = {"label", "label", ""};
+  CHECK(contains(own.prepare(own.folder.path() / "glue", options).error, "both label and text"));
+  options.columns = {};
+  CHECK(own.prepare(own.folder.path() / "glue", options).error.empty());
+  CHECK(own.split("test").size() == 10);  // GLUE's dev
+}

@@ -167,6 +167,12 @@ TEST_CASE("what is exported shows each split, and prepared again is the same set
   CHECK(own.prepare(exported).error.empty());
   CHECK(fingerprints() == before);
 
+  // The folder may hold what the set was made from.
+  const std::string kept = read_file(exported / "train.tsv");
+  CHECK(contains(error_of([&] { export_official(own.task, own.folder.path(), exported); }),
+                 "train.tsv is there already"));
+  CHECK(read_file(exported / "train.tsv") == kept);
+
   // A text with line ends takes JSON Lines.
   fs::remove_all(exported);
   std::string lines;
@@ -234,7 +240,8 @@ TEST_CASE("all broken rows are listed, ten at most, or left out and counted") {
   const std::string listed = own.prepare(own.folder.write("own.tsv", many)).error;
   CHECK(contains(listed, "own.tsv:30:"));
   CHECK_FALSE(contains(listed, "own.tsv:31:"));
-  CHECK(contains(listed, "and 15 more"));
+  CHECK(contains(listed, "and 15 more, at last "));
+  CHECK(contains(listed, "own.tsv:45: no tab"));
 }
 
 TEST_CASE("texts of train in dev and test are counted") {

@@ -106,6 +106,34 @@ TEST_CASE("subword tokens: the set keeps its vocabulary, and texts come back fro
                  "65541 tokens, but a set stores at most 65536"));
 }
 
+TEST_CASE("pairs are exported as two texts, and prepared again are the same set") {
+  if (!unicode_or_skip()) return;
+  const Own own;
+  const auto vocabulary =
+      own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
+  std::string lines = "label\tsentence1\tsentence2\n";
+  for (int i = 0; i < 20; ++i) lines += i % 2 ? "x\ta b\tb\n" : "y\tb\ta\n";
+  const auto file = own.folder.write("own.tsv", lines);
+  const auto exported = own.folder.path() / "exported";
+  PrepareOptions options;
+  const auto again = [&] {
+    REQUIRE(own.prepare(file, options).error.empty());
+    const std::string before = own.split("train").fingerprint();
+    std::filesystem::remove_all(exported);
+    export_official(own.task, own.folder.path(), exported);
+    CHECK(own.prepare(exported, options).error.empty());
+    CHECK(own.split("train").fingerprint() == before);
+  };
+  again();  // bytes
+  options.tokens = "wordpiece:" + vocabulary.string();
+  again();
+  CHECK(contains(read_file(exported / "train.jsonl"), R"({"label":"x","text":"a b","text2":"b"})"));
+  options.tokens = "words";
+  REQUIRE(own.prepare(file, options).error.empty());
+  CHECK(contains(error_of([&] { export_official(own.task, own.folder.path(), exported / "w"); }),
+                 "pairs of words are stored without an end between them"));
+}
+
 TEST_CASE("a model of SentencePiece is learnt from the training split alone, once") {
   if (!has_sentencepiece() || !knows_unicode()) {
     MESSAGE("skipped: built without SentencePiece or utf8proc");

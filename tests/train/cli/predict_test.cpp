@@ -595,6 +595,9 @@ TEST_CASE("a model of pairs is asked about pairs, with the end of a text between
   CHECK(contains(labelled.err, "accuracy 50.00 %: 1 of 2 examples"));
   const auto json = shop.folder.write("rows.jsonl", R"({"text": "green nasty\tnasty"})");
   CHECK(shop.predict(json).out == "ham\n");
+  // A tab within the first of two texts is a blank, as in training.
+  const auto tab = shop.folder.write("tab.jsonl", R"({"text": "green\tnasty", "text2": "nasty"})");
+  CHECK(shop.predict(tab).out == "ham\n");
   // Without places or n-grams the types of the tokens are what tells the classes apart.
   const auto train_unordered = [&](const char* types) {
     return shop.train({"ngrams=0", "positions=none", "pooling=mean", types}, "100");
@@ -610,6 +613,16 @@ TEST_CASE("a model of pairs is asked about pairs, with the end of a text between
     CHECK(alone.code == 3);
     CHECK(contains(alone.err, "rows.tsv:1: expected two texts with a tab between"));
   }
+}
+
+TEST_CASE("every row has an answer, whatever blanks and tabs its texts have") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  shop.trained();
+  const auto rows = shop.folder.write(
+      "blank.jsonl", "{\"text\": \"green\"}\n{\"text\": \"  \"}\n\n{\"text\": \"nasty\"}\n");
+  CHECK(lines_of(shop.predict(rows).out).size() == 3);
+  CHECK(lines_of(shop.predict_rows("ham\t \n \t\n\nham\tgreen\n").out).size() == 2);
 }
 
 TEST_CASE("predict reads the files of GLUE by their columns, as data does") {
