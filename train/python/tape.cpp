@@ -16,6 +16,7 @@
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
 #include "autograd/tape_print.hpp"
+#include "tensor/random/dropout.hpp"
 #include "train/python/module.hpp"
 
 namespace skytape::python {
