@@ -89,13 +89,14 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
 /// UsageError unless the set may take the place of what is there: nothing, or the same contents.
 void refuse_other_data(const TaskInfo& task, const fs::path& root, const PrepareOptions& options,
                        CacheSet& set) {
-  if (options.force || !is_prepared(task, root) || set.is_stored()) return;
+  if (options.force || set.agrees_with_stored()) return;
   const std::string users = options.used_by.empty()
                                 ? std::string()
                                 : fmt::format(", on which {} trained", listed(options.used_by));
   throw UsageError(
       fmt::format("{} holds other data than {}{}; --force replaces them, --data FOLDER keeps both",
-                  folder_of(task, root).string(), options.from.string(), users));
+                  folder_of(task, root).string(),
+                  options.from.empty() ? "are generated" : options.from.string(), users));
 }
 
 }  // namespace

@@ -94,7 +94,8 @@ std::filesystem::path cache_path(const std::filesystem::path& folder, std::strin
 // ---- reading -----------------------------------------------------------------------------------
 
 CacheHeader CacheFile::read_header(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A named pipe is refused by the read, and waits for nobody.
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) throw DataError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
   CacheHeader header{};
   const ssize_t got = ::pread(file, &header, sizeof header, 0);
@@ -111,7 +112,7 @@ std::shared_ptr<const CacheFile> CacheFile::open(const std::filesystem::path& pa
 }
 
 CacheFile::CacheFile(const std::filesystem::path& path) : header_(read_header(path)) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) throw DataError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
   struct stat info {};
   if (::fstat(file, &info) == 0) size_ = static_cast<uint64_t>(info.st_size);

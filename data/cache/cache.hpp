@@ -140,8 +140,9 @@ class CacheSet {
   int token_bytes = 1;     // 2 where the builder stores wider tokens
   std::string provenance;  // JSON text
 
-  /// Finishes the contents; whether the folder's files hold the same ones.
-  [[nodiscard]] bool is_stored();
+  /// Finishes the contents; whether the folder's files hold the same ones, as far as they are there
+  /// and whole.
+  [[nodiscard]] bool agrees_with_stored();
 
   /// Finishes, syncs and renames all splits. Error if the disk is full or a label is out of range.
   void commit();

@@ -67,12 +67,17 @@ void CacheSet::finish_contents() {
   finished_ = true;
 }
 
-bool CacheSet::is_stored() {
+bool CacheSet::agrees_with_stored() {
   finish_contents();
   return std::all_of(splits_.begin(), splits_.end(), [&](const auto& split) {
     const auto path = cache_path(folder_, split.first);
-    if (!std::filesystem::exists(path)) return false;
-    const CacheHeader stored = CacheFile::read_header(path);
+    if (!std::filesystem::exists(path)) return true;
+    CacheHeader stored;
+    try {
+      stored = CacheFile::read_header(path);
+    } catch (const DataError&) {
+      return true;  // broken, or by another version of the format: nobody can read it
+    }
     return stored.content_checksum == split.second->header_.content_checksum &&
            stored.classes == static_cast<uint64_t>(classes) && stored.name == name;
   });

@@ -49,6 +49,14 @@ std::string why_not_natural(const std::string& text) {
   return fmt::format("expected a natural number below 2^64, got '{}'", text);
 }
 
+/// Refuses an empty value, as an unset variable of a shell leaves it.
+CLI::Option* with_value(CLI::Option* option) {
+  const auto why = [](const std::string& text) {
+    return std::string(text.empty() ? "expected a value, got ''" : "");
+  };
+  return option->check(CLI::Validator(why, ""));
+}
+
 }  // namespace
 
 Flag& Flag::between(std::int64_t low, std::int64_t high) {
@@ -86,28 +94,28 @@ Command Command::add_command(const std::string& name, const std::string& what) c
 }
 
 Flag Command::add_option(const char* name, std::string& value, const std::string& help) const {
-  return Flag(app_->add_option(name, value, help));
+  return Flag(with_value(app_->add_option(name, value, help)));
 }
 
 Flag Command::add_option(const char* name, std::vector<std::string>& value,
                          const std::string& help) const {
-  return Flag(app_->add_option(name, value, help));
+  return Flag(with_value(app_->add_option(name, value, help)));
 }
 
 Flag Command::add_option(const char* name, int& value, const std::string& help) const {
-  return Flag(app_->add_option(name, value, help));
+  return Flag(with_value(app_->add_option(name, value, help)));
 }
 
 Flag Command::add_option(const char* name, std::int64_t& value, const std::string& help) const {
-  return Flag(app_->add_option(name, value, help));
+  return Flag(with_value(app_->add_option(name, value, help)));
 }
 
 Flag Command::add_option(const char* name, std::uint64_t& value, const std::string& help) const {
-  return Flag(app_->add_option(name, value, help));
+  return Flag(with_value(app_->add_option(name, value, help)));
 }
 
 Flag Command::add_option(const char* name, double& value, const std::string& help) const {
-  return Flag(app_->add_option(name, value, help));
+  return Flag(with_value(app_->add_option(name, value, help)));
 }
 
 Flag Command::add_flag(const char* name, bool& value, const std::string& help) const {

@@ -13,6 +13,7 @@
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
+#include "data/files/printable.hpp"
 #include "data/task.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -62,7 +63,7 @@ class RecipeReader {
     for (std::string word; words >> word;) {
       const std::size_t equals = word.find('=');
       if (equals == word.npos || equals == 0) {
-        fail(fmt::format("expected key=value, got '{}'", word));
+        fail(fmt::format("expected key=value, got '{}'", data::printable(word, 100)));
       }
       add(word.substr(0, equals), word.substr(equals + 1));
     }
@@ -89,7 +90,8 @@ class RecipeReader {
         if (!method_.empty()) fail(fmt::format("[{}]: expected one method at most", head));
         method_ = word;
       } else {
-        fail(fmt::format("[{}]: '{}' is neither a task nor a method", head, word));
+        fail(fmt::format("[{}]: '{}' is neither a task nor a method", data::printable(head, 100),
+                         data::printable(word, 100)));
       }
     }
     const auto [first, fresh] = sections_.try_emplace({task_, method_}, line_);

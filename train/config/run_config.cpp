@@ -265,12 +265,14 @@ RunConfig config_from_json(const Json& saved, const std::string& file) {
     config.seed = saved.at("seed").get<std::uint64_t>();
     config.settings = saved_settings(saved);
     config.mask_token = saved.value("mask_token", false);
+    take_from(data::member(saved, "data_provenance"), config);
+    fill(config);
   } catch (const data::JsonError& e) {
     throw DataError(
         fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(e)));
+  } catch (const UsageError& e) {  // not of a flag, but of the file
+    throw DataError(fmt::format("{}: {}", file, e.what()));
   }
-  take_from(data::member(saved, "data_provenance"), config);
-  fill(config);
   return is_pretraining(saved) ? pretraining_of(config) : config;
 }
 

@@ -61,6 +61,8 @@ void stop_if_signalled() {
 
 int signal_received() { return g_signal; }
 
+void ignore_pipe_signal() { std::signal(SIGPIPE, SIG_IGN); }
+
 void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
 
 }  // namespace skytape::train

@@ -17,6 +17,9 @@ void watch_signals();
 /// Error with exit code 129, 130 or 143 if a signal came: unwinding removes what is unfinished.
 void stop_if_signalled();
 
+/// A pipe whose reader went away is an error of the write itself: progress is lost, a run is not.
+void ignore_pipe_signal();
+
 /// SIGXFSZ is turned into an error of the write itself, which names the file.
 void ignore_file_size_signal();
 

@@ -224,6 +224,7 @@ int print_earlier_result(const OpenRun& run, Progress& progress) {
 int run_phase(const RunConfig& wanted, const TrainOptions& options) {
   set_precision(wanted.device, wanted.precision);
   watch_signals();
+  ignore_pipe_signal();
   Progress progress;
   OpenRun run = open_run(wanted, options, progress);
   if (run.finished) return print_earlier_result(run, progress);

@@ -32,8 +32,11 @@ Reporter::Reporter(const OpenRun& run, Progress& progress)
 void Reporter::resume_chance() {
   for (const data::Json& metric : read_metrics(run_.folder->metrics())) {
     const std::string kind = metric.value("kind", "");
-    if (kind == "chance") stood_at_chance_ = metric;
-    if (kind == "train") {
+    if (kind == "chance") {
+      stood_at_chance_ = metric;
+      stood_at_chance_.erase("time");  // of the line, not of the finding
+    }
+    if (kind == "train" && metric.contains("step") && data::member(metric, "loss").is_number()) {
       (void)chance_->stands_at_chance(metric.at("step").get<std::int64_t>(),
                                       metric.at("loss").get<double>());
     }

@@ -49,6 +49,13 @@ void clean(const fs::path& folder, bool all) {
   }
 }
 
+/// The parts of a line of metrics.jsonl that are read again.
+constexpr JsonPart kMetricParts[] = {{"kind", JsonKind::text},
+                                     {"split", JsonKind::text},
+                                     {"phase", JsonKind::text},
+                                     {"step", JsonKind::natural},
+                                     {"time", JsonKind::number}};
+
 /// The TensorBoard record of a metric.
 std::string event_of(const Json& metric) {
   std::string group = metric.value("kind", "train");
@@ -187,9 +194,16 @@ void RunFolder::write_json(const fs::path& path, const Json& json) const {
 std::vector<Json> read_metrics(const fs::path& path) {
   std::vector<Json> metrics;
   std::ifstream in(path);
+  std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
+    ++number;
     Json metric = data::try_parse_json(line);
-    if (metric.is_object()) metrics.push_back(std::move(metric));
+    if (!metric.is_object()) continue;  // cut off by a kill
+    const std::string place = fmt::format("{}:{}", path.string(), number);
+    check_parts(metric, kMetricParts, place);
+    const Json& loss = data::member(metric, "loss");  // null: not finite, or there is none
+    if (!loss.is_number() && !loss.is_null()) refuse_json_part(place, "loss", "a number", loss);
+    metrics.push_back(std::move(metric));
   }
   return metrics;
 }

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cstring>
 #include <thread>
@@ -162,6 +163,33 @@ TEST_CASE("splits of different preparations are not taken for one set") {
   CHECK(error_of<DataError>([&] {
           (void)open(task, folder.path() / "b", "train");
         }).find("holds split test") != std::string::npos);
+}
+
+TEST_CASE("what is left of a set is completed by the same contents, and by no others") {
+  Folder folder;
+  const TaskInfo& task = small_listops(folder.path(), 50, 1, 1);
+  const auto file = [&](const char* split) {
+    return folder.path() / "listops" / (std::string(split) + ".skydata");
+  };
+  const std::string kept = read_file(file("train"));
+  std::filesystem::remove(file("dev"));
+  PrepareOptions options;
+  options.limit = 50;
+  options.data_seed = 2;
+  CHECK(error_of<UsageError>([&] {
+          prepare(task, folder.path(), options);
+        }).find("holds other data than are generated; --force") != std::string::npos);
+  CHECK(read_file(file("train")) == kept);
+  options.data_seed = 1;
+  prepare(task, folder.path(), options);
+  CHECK(is_prepared(task, folder.path()));
+  CHECK(read_file(file("train")) == kept);
+
+  // A named pipe is no split, and nobody waits for one who writes to it.
+  std::filesystem::remove(file("dev"));
+  REQUIRE(::mkfifo(file("dev").c_str(), 0600) == 0);
+  CHECK(error_of<DataError>([&] { (void)open(task, folder.path(), "dev"); }).find("truncated") !=
+        std::string::npos);
 }
 
 TEST_CASE("an interrupted preparation leaves nothing that looks complete") {

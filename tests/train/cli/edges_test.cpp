@@ -200,6 +200,29 @@ TEST_CASE("more threads than OpenMP bears are refused, not a segmentation fault"
   }
 }
 
+TEST_CASE("an empty value is refused, as an unset variable leaves it") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  for (const char* flag : {"--init", "--steps", "--lr", "--budget", "--out", "--threads"}) {
+    Words command = {"train", "--data", w.data.string(), flag, ""};
+    const Finished f = w.finish(command);
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, std::string(flag) + ": expected a value, got ''"));
+  }
+}
+
+TEST_CASE("a run outlives the reader of its progress") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  // The reader takes one line, and goes.
+  const Words shell = {"bash", "-c", R"("$@" 2> >(head -n 1 > /dev/null))", "bash"};
+  const Finished f = w.finish(w.train("run", 60), {.launcher = shell});
+  CAPTURE(f.err);
+  CHECK(f.code == 0);
+  CHECK(fs::exists(w.run("run") / "result.json"));
+}
+
 TEST_CASE("a folder that cannot be made is reported with the reason") {
   if (!program_or_skip()) return;
   const Workshop w;

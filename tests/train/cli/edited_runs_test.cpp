@@ -208,6 +208,32 @@ TEST_CASE("a value of another kind in config.json or result.json is a sentence f
   refused("/seed", -7, "config.json: seed: expected a natural number, got -7");
 }
 
+TEST_CASE(
+    "a line of another kind in metrics.jsonl is named, and so is config.json for its values") {
+  if (!program_or_skip()) return;
+  const EditedRun w;
+  const std::string metrics = read_file(w.file("metrics.jsonl"));
+  const auto refused = [&](const Words& command, const char* expected) {
+    const Finished f = w.finish(command);
+    CAPTURE(f.err);
+    CHECK(f.code == 3);
+    CHECK(contains(f.err, expected));
+  };
+  const Words info = {"info", "run", w.run};
+  w.folder.write("runs/r/metrics.jsonl", R"({"kind":5,"step":3})"
+                                         "\n" +
+                                             metrics);
+  refused(info, "metrics.jsonl:1: kind: expected a text, got 5");
+  w.folder.write("runs/r/metrics.jsonl", R"({"kind":"train","step":3,"loss":"x"})"
+                                         "\n" +
+                                             metrics);
+  refused(info, "metrics.jsonl:1: loss: expected a number, got \"x\"");
+  w.folder.write("runs/r/metrics.jsonl", "{\"kind\":\n" + metrics);  // cut off by a kill
+  CHECK(w.finish(info).code == 0);
+  w.edit("config.json", [](Json& config) { config["settings"]["steps"]["value"] = "x"; });
+  refused(w.readers()[0], "config.json: steps: expected 3..1000000000, got 'x'");
+}
+
 TEST_CASE("NaN in a file of a run is said to be no number of JSON, with its line") {
   if (!program_or_skip()) return;
   const EditedRun w;

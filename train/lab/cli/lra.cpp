@@ -69,6 +69,10 @@ void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
 /// writes it: what is wrong with it shows before the first cell runs.
 void begin_pack(const GridOptions& options) {
   if (options.pack.empty()) return;
+  if (fs::is_directory(options.pack)) {
+    throw UsageError(
+        fmt::format("--pack {}: a folder, expected FILE.tar.gz", options.pack.string()));
+  }
   data::make_folder(options.out);
   if (fs::exists(options.pack)) {
     const int runs = unpack_results(options.pack, options.out);
@@ -83,6 +87,9 @@ int run(const LraFlags& flags) {
         "lra: a grid runs in one process; give each a part of it: --tasks, --attentions");
   }
   const GridOptions options = grid_options(flags);
+  if (flags.table_only && !options.pack.empty()) {
+    throw UsageError("lra: --pack has no effect with --table-only, which runs nothing");
+  }
   std::vector<GridCell> cells = grid_cells(options);
   if (flags.table_only && !fs::is_directory(options.out)) {
     throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));

@@ -35,6 +35,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments,
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (::getppid() != parent) ::_exit(127);  // it died before the line above
+    std::signal(SIGPIPE, SIG_DFL);
     ::dup2(nothing, STDIN_FILENO);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
