@@ -239,7 +239,7 @@ std::shared_ptr<const ByteLevelBpe> byte_level_bpe_of(const TokenizerJson& json)
   TokeniserConfig(json.file().parent_path())
       .require_same("add_prefix_space", parts.space_in_front, "pre_tokenizer.add_prefix_space");
   parts.entries = json.entries();
-  parts.added = add_tokens(json.file().parent_path(), parts.entries);
+  parts.added = add_tokens(json, parts.entries);
   parts.merges = merges_of(json);
   return std::make_shared<ByteLevelBpe>(std::move(parts), json.file().string());
 }

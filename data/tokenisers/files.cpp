@@ -88,17 +88,15 @@ std::vector<SpecialToken> placed(std::vector<SpecialToken> tokens,
   return found;
 }
 
-}  // namespace
-
-std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
-                                     std::vector<std::string>& entries) {
+/// `listed`: the added tokens of a tokenizer.json, or null. `source` names the files in errors.
+std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::path& folder,
+                                     const std::string& source, std::vector<std::string>& entries) {
   AddedTokens added;
-  const Json whole = read_if_there(folder / "tokenizer.json", kLargestFile);
   const Json config = read_if_there(folder / "tokenizer_config.json", kLargestConfig);
   const Json numbered = read_if_there(folder / "added_tokens.json", kLargestConfig);
   const Json map = read_if_there(folder / "special_tokens_map.json", kLargestConfig);
   try {
-    for (const Json& token : member(whole, "added_tokens")) {
+    for (const Json& token : listed) {
       added.add(token, token.at("id").get<std::int64_t>());
     }
     const Json& decoder = member(config, "added_tokens_decoder");
@@ -123,9 +121,21 @@ std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
     }
     for (const SpecialToken& token : named.all()) added.take(token);
   } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: added tokens: {}", folder.string(), problem_of(error)));
+    throw DataError(fmt::format("{}: added tokens: {}", source, problem_of(error)));
   }
-  return placed(std::move(added.all()), entries, folder.string());
+  return placed(std::move(added.all()), entries, source);
+}
+
+}  // namespace
+
+std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
+                                     std::vector<std::string>& entries) {
+  return add_tokens(nullptr, folder, folder.string(), entries);
+}
+
+std::vector<SpecialToken> add_tokens(const TokenizerJson& json, std::vector<std::string>& entries) {
+  return add_tokens(json.part("added_tokens"), json.file().parent_path(), json.file().string(),
+                    entries);
 }
 
 Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {

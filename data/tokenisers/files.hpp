@@ -20,9 +20,9 @@ inline constexpr std::size_t kLargestFile = 256 << 20;   // bytes of a vocabular
 [[nodiscard]] Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes);
 
 /// The tokens that the files of a folder add to a vocabulary, or call special: those that
-/// `tokenizer.json`, `tokenizer_config.json` and `added_tokens.json` number, and of the names in
+/// `tokenizer_config.json` and `added_tokens.json` number, and of the names in
 /// `tokenizer_config.json` and `special_tokens_map.json` those that `entries` has. What has a
-/// number behind the last entry becomes one. DataError naming the file for a number that another
+/// number behind the last entry becomes one. DataError naming the folder for a number that another
 /// entry has.
 [[nodiscard]] std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
                                                    std::vector<std::string>& entries);
@@ -75,5 +75,9 @@ class TokenizerJson {
   std::filesystem::path file_;
   Json content_;
 };
+
+/// The same for a tokenizer.json under any name: those that it numbers itself come first.
+[[nodiscard]] std::vector<SpecialToken> add_tokens(const TokenizerJson& json,
+                                                   std::vector<std::string>& entries);
 
 }  // namespace skytape::data

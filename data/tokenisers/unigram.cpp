@@ -214,7 +214,7 @@ std::shared_ptr<const Unigram> unigram_of(const TokenizerJson& json) {
                      {"byte_fallback", model.value("byte_fallback", false)}}},
                    {"normalizer", json.part("normalizer")},
                    {"pre_tokenizer", json.part("pre_tokenizer")}};
-  parts.added = add_tokens(json.file().parent_path(), parts.entries);
+  parts.added = add_tokens(json, parts.entries);
   return std::make_shared<Unigram>(std::move(parts), json.file().string());
 }
 

@@ -194,7 +194,7 @@ std::shared_ptr<const WordPiece> wordpiece_of(const TokenizerJson& json) {
   config.require_same("tokenize_chinese_chars", options.split_cjk,
                       "normalizer.handle_chinese_chars");
   std::vector<std::string> entries = json.entries();
-  std::vector<SpecialToken> added = add_tokens(json.file().parent_path(), entries);
+  std::vector<SpecialToken> added = add_tokens(json, entries);
   const Json& pieces = member(json.part("model"), "vocab");
   for (SpecialToken& token : added) token.piece = pieces.contains(token.text);
   return std::make_shared<WordPiece>(std::move(entries), options, json.file().string(),

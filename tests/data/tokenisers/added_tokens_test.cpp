@@ -4,6 +4,7 @@
 #include "data/files/json.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
+#include "data/tokenisers/unigram.hpp"
 #include "data/tokenisers/wordpiece.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
@@ -169,6 +170,32 @@ TEST_CASE("an added token of a tokenizer.json is no piece of words, but for the 
   const auto wordpiece = read_wordpiece(folder.write("tokenizer.json", json_text(json)));
   CHECK(numbers(*wordpiece, "e FILM E thee") == Numbers{10, 7, 1, 1});
   CHECK(numbers(*wordpiece, "##e the1") == Numbers{12, 6, 11});
+}
+
+TEST_CASE("a tokenizer.json under another name has its own added tokens, not its neighbour's") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  Json json = wordpiece_json(kWords);
+  json["added_tokens"] = Json::array({{{"id", 12}, {"content", "Covid"}}});
+  const auto file = folder.write("mine.json", json_text(json));
+  const Numbers mine{6, 12, 1};
+  CHECK(numbers(*read_wordpiece(file), "the Covid flu") == mine);
+  Json other = wordpiece_json(kWords);
+  other["added_tokens"] = Json::array({{{"id", 12}, {"content", "flu"}}});
+  folder.write("tokenizer.json", json_text(other));
+  CHECK(numbers(*read_wordpiece(file), "the Covid flu") == mine);
+  CHECK(numbers(*read_wordpiece(folder.path() / "tokenizer.json"), "the Covid flu") ==
+        Numbers{6, 1, 12});
+  const Json unigram = parse_json(read_file(kVectors / "unigram/tokenizer.json"));
+  folder.write("tokenizer.json", json_text(wordpiece_json(kWords)));
+  const TokenizerJson renamed(folder.write("pieces.json", json_text(unigram)));
+  const auto before = unigram_of(TokenizerJson(kVectors / "unigram/tokenizer.json"));
+  const auto after = unigram_of(renamed);
+  REQUIRE_FALSE(member(unigram, "added_tokens").empty());
+  for (const Json& token : member(unigram, "added_tokens")) {
+    const std::string text = "x" + token.at("content").get<std::string>() + "y";
+    CHECK(numbers(*after, text) == numbers(*before, text));
+  }
 }
 
 TEST_CASE("a tokenizer.json decides where the files that it replaces are next to it") {
