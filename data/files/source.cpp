@@ -174,10 +174,17 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a < b;  // differ in leading zeros only
 }
 
+/// Refuses two files of which one is the other's name with ".gz".
+[[noreturn]] void refuse_two(const std::string& first, const std::string& second,
+                             const std::string& path) {
+  throw DataError(fmt::format("{} and {} are both {} once unpacked: expected one of them", first,
+                              second, printable(path, 200)));
+}
+
 void visit_folder(const fs::path& root, const std::function<bool(const SourceFile&)>& wanted,
                   const std::function<void(const SourceFile&, ByteStream&)>& visit) {
   // Sorted, numbers by value: the order of a directory differs between machines.
-  std::map<std::string, fs::path, decltype(&natural_less)> found(natural_less);
+  std::multimap<std::string, fs::path, decltype(&natural_less)> found(natural_less);
   constexpr auto kOptions = fs::directory_options::follow_directory_symlink;
   for (auto at = fs::recursive_directory_iterator(root, kOptions);
        at != fs::recursive_directory_iterator(); ++at) {
@@ -187,9 +194,15 @@ void visit_folder(const fs::path& root, const std::function<bool(const SourceFil
     std::string path = at->path().lexically_relative(root).generic_string();
     found.emplace(without_gz(std::move(path)), at->path());
   }
-  for (const auto& [path, where] : found) {
-    const SourceFile file{path, where.string()};
-    if (wanted(file)) visit(file, *open_file(where));
+  for (auto at = found.begin(); at != found.end(); ++at) {
+    const SourceFile file{at->first, at->second.string()};
+    if (!wanted(file)) continue;
+    const auto next = std::next(at);
+    if (next != found.end() && next->first == file.path) {
+      refuse_two(std::min(at->second, next->second).string(),
+                 std::max(at->second, next->second).string(), file.path);
+    }
+    visit(file, *open_file(at->second));
   }
 }
 

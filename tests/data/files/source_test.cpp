@@ -151,3 +151,20 @@ TEST_CASE("archive entries may not climb out of their folder, and cut archives a
     CHECK(visiting(cut).starts_with(cut.string() + ":"));
   }
 }
+
+TEST_CASE("a file and its gzip'd twin in one folder are refused, unless nobody wants them") {
+  const Folder folder;
+  const std::string packed = gzipped(folder, "packed");
+  folder.write("tree/a/f0.txt.gz", packed);
+  CHECK(visiting(folder.path() / "tree") == "a/f0.txt ");
+  const auto plain = folder.write("tree/a/f0.txt", "plain");
+  const std::string error = visiting(folder.path() / "tree");
+  CHECK(error == plain.string() + " and " + plain.string() +
+                     ".gz are both a/f0.txt once unpacked: expected one of them");
+  folder.write("tree/b.txt", "b");
+  std::string names;
+  visit_files(
+      folder.path() / "tree", [](const SourceFile& file) { return file.path == "b.txt"; },
+      [&](const SourceFile& file, ByteStream&) { names += file.path; });
+  CHECK(names == "b.txt");
+}
