@@ -185,11 +185,17 @@ void visit_folder(const fs::path& root, const std::function<bool(const SourceFil
                   const std::function<void(const SourceFile&, ByteStream&)>& visit) {
   // Sorted, numbers by value: the order of a directory differs between machines.
   std::multimap<std::string, fs::path, decltype(&natural_less)> found(natural_less);
+  std::vector<fs::path> above = {fs::canonical(root)};  // the folders that an entry is in
   constexpr auto kOptions = fs::directory_options::follow_directory_symlink;
   for (auto at = fs::recursive_directory_iterator(root, kOptions);
        at != fs::recursive_directory_iterator(); ++at) {
-    constexpr int kDeepest = 32;  // stops at a link that points to its own parent
-    if (at.depth() >= kDeepest) at.disable_recursion_pending();
+    above.resize(static_cast<size_t>(at.depth()) + 1);
+    if (at->is_directory()) {
+      above.push_back(fs::canonical(at->path()));
+      // A link to a folder above it is not followed: it would lead round and round.
+      const auto same = std::find(above.begin(), above.end() - 1, above.back());
+      if (same != above.end() - 1) at.disable_recursion_pending();
+    }
     if (!at->is_regular_file()) continue;
     std::string path = at->path().lexically_relative(root).generic_string();
     found.emplace(without_gz(std::move(path)), at->path());

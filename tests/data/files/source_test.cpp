@@ -168,3 +168,22 @@ TEST_CASE("a file and its gzip'd twin in one folder are refused, unless nobody w
       [&](const SourceFile& file, ByteStream&) { names += file.path; });
   CHECK(names == "b.txt");
 }
+
+TEST_CASE("links to folders above are not followed, others are") {
+  namespace fs = std::filesystem;
+  const Folder folder;
+  folder.write("tree/a/b/x.txt", "x");
+  folder.write("other/y.txt", "y");
+  fs::create_directory_symlink(".", folder.path() / "tree/self");
+  fs::create_directory_symlink("..", folder.path() / "tree/a/up");
+  fs::create_directory_symlink(folder.path() / "tree", folder.path() / "tree/a/b/top");
+  fs::create_directory_symlink("../other", folder.path() / "tree/other");
+  fs::create_directory_symlink("../other", folder.path() / "tree/z");
+  fs::create_directory_symlink("tree", folder.path() / "link");
+  CHECK(visiting(folder.path() / "tree") == "a/b/x.txt other/y.txt z/y.txt ");
+  CHECK(visiting(folder.path() / "link") == "a/b/x.txt other/y.txt z/y.txt ");
+  std::string deep = "deep/";
+  for (int i = 0; i < 40; ++i) deep += "d/";
+  folder.write(deep + "x.txt", "x");
+  CHECK(visiting(folder.path() / "deep") == deep.substr(5) + "x.txt ");
+}
