@@ -174,7 +174,7 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a < b;  // differ in leading zeros only
 }
 
-/// Refuses two files of which one is the other's name with ".gz".
+/// Refuses two files, the name of one being the other's with ".gz".
 [[noreturn]] void refuse_two(const std::string& first, const std::string& second,
                              const std::string& path) {
   throw DataError(fmt::format("{} and {} are both {} once unpacked: expected one of them", first,
@@ -277,20 +277,26 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
     return archive_read_open(handle.get(), &piped, nullptr, read_piped, nullptr);
   };
   if (open() != ARCHIVE_OK) fail();
+  std::map<std::string, std::string> names;  // of the entries visited, by their paths
   for (archive_entry* entry = nullptr;;) {
     const int code = archive_read_next_header(handle.get(), &entry);
     if (code == ARCHIVE_EOF) break;
     if (code != ARCHIVE_OK && code != ARCHIVE_WARN) fail();
     const char* raw = archive_entry_pathname(entry);
     if (!raw || archive_entry_filetype(entry) != AE_IFREG) continue;
-    std::string path(raw);
-    if (climbs_out(path)) {
+    const std::string name(raw);
+    if (climbs_out(name)) {
       throw DataError(fmt::format("{}: entry '{}' points outside the archive", root.string(),
-                                  printable(path, 80)));
+                                  printable(name, 80)));
     }
-    const SourceFile file{path, root.string() + ":/" + printable(path, 200)};
+    const auto shown = [&](const std::string& of) {
+      return root.string() + ":/" + printable(of, 200);
+    };
+    const SourceFile file{without_gz(name), shown(name)};
     if (!wanted(file)) continue;
-    EntryStream stream(handle.get(), file.shown);
+    const std::string& first = names.try_emplace(file.path, name).first->second;
+    if (first != name) refuse_two(shown(first), file.shown, file.path);
+    MaybeGzip stream(std::make_unique<EntryStream>(handle.get(), file.shown), file.shown);
     visit(file, stream);
   }
 }

@@ -101,8 +101,9 @@ struct SourceFile {
 
 /// Visits the files below a folder, or the entries of an archive (tar, zip, any compression), or
 /// one file, in the order found: folders sorted by name, archives front to back. Nothing is ever
-/// unpacked to the disk. DataError if `root` is missing or an archive is broken, or has an entry
-/// that climbs out of the folder ("../", "/…").
+/// unpacked to the disk. A link to a folder above it is not followed. DataError if `root` is
+/// missing, if the names of two wanted files differ in ".gz" alone, or if an archive is broken or
+/// has an entry that climbs out of the folder ("../", "/…").
 void visit_files(const std::filesystem::path& root,
                  const std::function<bool(const SourceFile&)>& wanted,
                  const std::function<void(const SourceFile&, ByteStream&)>& visit);

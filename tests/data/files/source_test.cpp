@@ -187,3 +187,26 @@ TEST_CASE("links to folders above are not followed, others are") {
   folder.write(deep + "x.txt", "x");
   CHECK(visiting(folder.path() / "deep") == deep.substr(5) + "x.txt ");
 }
+
+TEST_CASE("gzip'd entries of an archive are unpacked as files of a folder are") {
+  const Folder folder;
+  const auto tar = folder.path() / "x.tar";
+  const std::string packed = gzipped(folder, "packed\n");
+  write_tar(tar, {{"a/f0.txt.gz", packed}, {"f1.txt", "plain\n"}, {"f2.txt", packed}});
+  std::string all;
+  const auto read = [&](const SourceFile& file, ByteStream& stream) {
+    const auto bytes = read_all(stream, file.shown, 100);
+    all += file.path + " " + std::string(bytes.begin(), bytes.end());
+  };
+  const auto every = [](const SourceFile&) { return true; };
+  visit_files(tar, every, read);
+  CHECK(all == "a/f0.txt packed\nf1.txt plain\nf2.txt packed\n");
+  write_tar(tar, {{"f0.txt.gz", packed.substr(0, packed.size() - 3)}});
+  CHECK(visiting(tar) == tar.string() + ":/f0.txt.gz: truncated gzip data");
+  // The later of two entries of one name is a file that was added again.
+  write_tar(tar, {{"f0.txt", "old\n"}, {"f0.txt", "new\n"}});
+  CHECK(visiting(tar) == "f0.txt f0.txt ");
+  write_tar(tar, {{"f0.txt", "plain\n"}, {"f0.txt.gz", packed}});
+  CHECK(visiting(tar) == tar.string() + ":/f0.txt and " + tar.string() +
+                             ":/f0.txt.gz are both f0.txt once unpacked: expected one of them");
+}
