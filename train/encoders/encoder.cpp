@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -13,6 +14,7 @@
 #include "data/tokenisers/unigram.hpp"
 #include "data/tokenisers/wordpiece.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
 
 namespace skytape::train {
@@ -87,12 +89,23 @@ class Tensors {
       throw DataError(fmt::format("{}: no tensor {}", folder_.string(), name));
     }
     const Tensor& tensor = *found->second;
-    if (tensor.shape() != shape || tensor.dtype() == DType::i32) {
+    if (tensor.dtype() == DType::i32) fail(name, "has integers, expected F32, F64, BF16 or F16");
+    if (tensor.shape() != shape) {
       throw DataError(
           join(folder_.string(), ": tensor ", name, " is ", tensor, ", config.json says ", shape));
     }
     used_.insert(name);
     return tensor;
+  }
+  /// Its values in `dtype`. DataError also if one is not finite.
+  [[nodiscard]] Tensor values(const std::string& parameter, const Shape& shape, DType dtype) {
+    Tensor values = get(parameter, shape).to(dtype);
+    if (tensor::all_finite(values)) return values;
+    const std::vector<double> all = values.to_vector();
+    const auto bad =
+        std::find_if_not(all.begin(), all.end(), [](double x) { return std::isfinite(x); });
+    fail(name_of(parameter), fmt::format("has a value that is not finite in {} (element {})",
+                                         name(dtype), bad - all.begin()));
   }
   [[nodiscard]] std::vector<std::string> unused() const {
     std::vector<std::string> names;
@@ -139,7 +152,7 @@ std::vector<NamedTensor> head_of(Tensors& tensors, const nn::BertConfig& model, 
   });
   std::vector<NamedTensor> head;
   for (const HeadTensor& tensor : wanted) {
-    if (whole) head.emplace_back(tensor.name, tensors.get(tensor.name, tensor.shape).to(dtype));
+    if (whole) head.emplace_back(tensor.name, tensors.values(tensor.name, tensor.shape, dtype));
   }
   return head;
 }
@@ -224,7 +237,7 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
     if (huggingface_name(kind, p.name).empty()) {
       encoder.fresh.push_back(p.name);
     } else {
-      p.value.copy_from(tensors.get(p.name, p.shape).to(choice.dtype).to(choice.device));
+      p.value.copy_from(tensors.values(p.name, p.shape, choice.dtype).to(choice.device));
     }
   }
   encoder.head = head_of(tensors, config, choice.dtype);

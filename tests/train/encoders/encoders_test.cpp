@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include "data/files/json.hpp"
@@ -479,5 +480,38 @@ TEST_CASE("a tensor of a foreign type is named where it is not used, and refused
     const std::string error = error_of<DataError>([&] { (void)load_encoder(encoder); });
     CAPTURE(error);
     CHECK(contains(error, "encoder.layer.0.output.dense.weight"));
+    CHECK(contains(error, "expected F32, F64, BF16 or F16"));
   }
+}
+
+TEST_CASE("weights that are not finite, or become so in the precision asked for, are refused") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const fs::path encoder = copied(folder, "bert");
+  const fs::path file = encoder / "model.safetensors";
+  const SafetensorsFile before = read_safetensors(file);
+  const auto error_of_value = [&](const std::string& ending, DType dtype, double value,
+                                  DType precision) {
+    std::vector<NamedTensor> tensors;
+    for (const auto& [name, tensor] : before.tensors) {
+      tensors.emplace_back(name, tensor.dtype() == DType::i32 ? tensor : tensor.to(dtype));
+      if (!name.ends_with(ending)) continue;
+      std::vector<double> values = tensor.to_vector();
+      values.at(5) = value;
+      tensors.back().second = Tensor::from(values, tensor.shape(), dtype, Device::cpu);
+    }
+    write_safetensors(file, tensors, {});
+    return error_of<DataError>([&] { (void)load_encoder(encoder, {precision}); });
+  };
+  const std::string weight = "encoder.layer.1.attention.self.key.weight";
+  const double infinite = std::numeric_limits<double>::infinity();
+  for (const double bad : {std::nan(""), infinite, -infinite}) {
+    CAPTURE(bad);
+    const std::string error = error_of_value(weight, DType::f32, bad, DType::f32);
+    CHECK(error == encoder.string() + ": tensor " + weight +
+                       " has a value that is not finite in f32 (element 5)");
+  }
+  CHECK(contains(error_of_value(weight, DType::f64, 1e300, DType::f32), "not finite in f32"));
+  CHECK(error_of_value(weight, DType::f64, 1e300, DType::f64).empty());
+  CHECK(error_of_value("pooler.dense.bias", DType::f32, infinite, DType::f32).empty());  // unused
 }
