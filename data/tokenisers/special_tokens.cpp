@@ -9,23 +9,35 @@
 namespace skytape::data {
 namespace {
 
+bool goes_on(char byte) { return (static_cast<std::uint8_t>(byte) & 0xC0) == 0x80; }
+
+/// Returns the first character of a text, which must be UTF-8; nothing where it is empty.
+std::string_view first_character(std::string_view text) {
+  std::size_t end = std::min<std::size_t>(1, text.size());
+  while (end < text.size() && goes_on(text[end])) ++end;
+  return text.substr(0, end);
+}
+
+std::string_view last_character(std::string_view text) {
+  std::size_t begin = text.size() - std::min<std::size_t>(1, text.size());
+  while (begin > 0 && goes_on(text[begin])) --begin;
+  return text.substr(begin);
+}
+
 /// Returns whether characters of a word are next to text[begin, end).
 bool inside_word(std::string_view text, std::size_t begin, std::size_t end) {
-  const std::u32string before = decode_utf8(text.substr(0, begin), "text");
-  const std::u32string behind = decode_utf8(text.substr(end), "text");
-  return (!before.empty() && is_word_character(before.back())) ||
-         (!behind.empty() && is_word_character(behind.front()));
+  const std::u32string neighbours = decode_utf8(last_character(text.substr(0, begin)), "text") +
+                                    decode_utf8(first_character(text.substr(end)), "text");
+  return std::any_of(neighbours.begin(), neighbours.end(), is_word_character);
 }
 
 std::size_t spaces_at_front(std::string_view text) {
   std::size_t bytes = 0;
-  for (const char32_t c : decode_utf8(text, "text")) {
-    if (!is_space(c)) break;
-    std::string one;
-    append_utf8(one, c);
-    bytes += one.size();
+  for (;;) {
+    const std::string_view next = first_character(text.substr(bytes));
+    if (next.empty() || !is_space(decode_utf8(next, "text").front())) return bytes;
+    bytes += next.size();
   }
-  return bytes;
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 // Files next to a vocabulary add tokens to it; tokenizer.json has everything in one.
+#include <random>
+#include <set>
 #include <utility>
 
 #include "data/files/json.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
+#include "data/tokenisers/special_tokens.hpp"
 #include "data/tokenisers/unigram.hpp"
 #include "data/tokenisers/wordpiece.hpp"
+#include "data/unicode/unicode.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
@@ -104,6 +108,67 @@ TEST_CASE("tokens that files next to a vocab.txt add are not split") {
   CHECK(contains(error(R"({"new": 14})"), "'new' has number 14, expected 12"));
   CHECK(contains(error(R"({"new": 5})"), "another entry than '[E1]'"));
   CHECK(contains(error(R"({"new": "x"})"), "added tokens"));
+}
+
+TEST_CASE("a special token's neighbours decide whether it counts, and which spaces are its own") {
+  if (!unicode_or_skip()) return;
+  SpecialTokens special;
+  special.add({.text = "<w>", .number = 1, .whole_word = true});
+  special.add({.text = "<b>", .number = 2, .takes_spaces_behind = true});
+  special.add({.text = "é", .number = 3, .takes_spaces = true, .whole_word = true});
+  // The same by looking at the whole text on both sides of each token.
+  const auto expected = [](const std::u32string& text) {
+    std::vector<std::pair<std::string, std::int32_t>> parts;
+    std::u32string plain;
+    const auto end_plain = [&] {
+      if (!plain.empty()) parts.emplace_back(encode_utf8(plain), -1);
+      plain.clear();
+    };
+    for (std::size_t at = 0; at < text.size();) {
+      const std::u32string rest = text.substr(at);
+      const int number = rest.starts_with(U"<w>")   ? 1
+                         : rest.starts_with(U"<b>") ? 2
+                         : rest.starts_with(U"é")   ? 3
+                                                    : -1;
+      const std::size_t end = at + (number < 0 || number == 3 ? 1 : 3);
+      const bool inside = (at > 0 && is_word_character(text[at - 1])) ||
+                          (end < text.size() && is_word_character(text[end]));
+      if (number < 0 || (number != 2 && inside)) {
+        plain += text.substr(at, end - at);
+        at = end;
+        continue;
+      }
+      while (number == 3 && !plain.empty() && is_space(plain.back())) plain.pop_back();
+      end_plain();
+      parts.emplace_back(encode_utf8(text.substr(at, end - at)), number);
+      at = end;
+      while (number == 2 && at < text.size() && is_space(text[at])) ++at;
+    }
+    end_plain();
+    return parts;
+  };
+  // Characters of one to four bytes that words have, spaces, and others; a mark and a zero byte.
+  const std::vector<std::u32string> words = {
+      U"<w>", U"<b>",    U"é",          U"<",      U">",
+      U"a",   U"_",      U"中",         U"𝒜",      U"\u0301",
+      U" ",   U"\u00A0", U"\u3000",     U"\n",     U".",
+      U"²",   U"\u20AC", U"\U0001F600", U"\u200B", std::u32string(1, U'\0')};
+  std::mt19937 random(7);
+  std::set<std::int32_t> seen;
+  for (int i = 0; i < 3000; ++i) {
+    std::u32string text;
+    for (std::size_t n = random() % 9; n > 0; --n) text += words[random() % words.size()];
+    const std::string bytes = encode_utf8(text);
+    std::vector<std::pair<std::string, std::int32_t>> got;
+    for (const TextPart& part : special.cut(bytes)) {
+      got.emplace_back(part.text, part.special);
+      seen.insert(part.special);
+    }
+    CAPTURE(bytes);
+    const bool same = got == expected(text);
+    CHECK(same);
+  }
+  CHECK(seen == std::set<std::int32_t>{-1, 1, 2, 3});
 }
 
 TEST_CASE("tokens that are added to byte-level BPE are not split, <|endoftext|> never") {
