@@ -261,10 +261,16 @@ void save_encoder(const Encoder& encoder, const fs::path& folder) {
   }
   tensors.insert(tensors.end(), encoder.head.begin(), encoder.head.end());
   data::make_folder(folder);
-  write_safetensors(folder / "last.safetensors", tensors, {{"format", "skytape"}});
-  // Last: a folder without it is no encoder.
-  data::write_file(folder / "config.json",
-                   data::json_text(config, {.indent = 1, .ascii = true}) + "\n");
+  try {
+    write_safetensors(folder / "last.safetensors", tensors, {{"format", "skytape"}});
+    // Last: a folder without it is no encoder.
+    data::write_file(folder / "config.json",
+                     data::json_text(config, {.indent = 1, .ascii = true}) + "\n");
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);  // it would refuse the next try
+    throw;
+  }
 }
 
 }  // namespace skytape::train

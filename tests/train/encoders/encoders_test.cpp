@@ -381,6 +381,17 @@ TEST_CASE("import and encode, as a person types them") {
   CHECK(contains(imported.err, "bert, 2 layers, width 24, 3 heads"));
   CHECK(contains(imported.err, "not used of it: embeddings.position_ids, pooler.dense.bias"));
   CHECK(run_program(folder.path(), {"import", "--from", bert, "--out", copy}).code == 2);
+  CHECK(fs::exists(fs::path(copy) / "config.json"));
+
+  // On a full disk nothing is left that would refuse the next try.
+  const std::string full = (folder.path() / "full").string();
+  const Finished failed =
+      run_program(folder.path(), {"import", "--from", bert, "--out", full}, {.largest_file = 4096});
+  CAPTURE(failed.err);
+  CHECK(failed.code == 1);
+  CHECK(contains(failed.err, "full/last.safetensors: cannot write to it"));
+  CHECK_FALSE(fs::exists(full));
+  CHECK(run_program(folder.path(), {"import", "--from", bert, "--out", full}).code == 0);
 
   const auto encode = [&](std::vector<std::string> more) {
     std::vector<std::string> arguments = {"encode", "--model",  copy, "--out",
