@@ -7,6 +7,7 @@
 #include "data/files/digest.hpp"
 #include "data/files/source.hpp"
 #include "data/tokenisers/files.hpp"
+#include "data/unicode/normaliser.hpp"
 #include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -98,6 +99,53 @@ std::vector<std::string> for_learning(const std::vector<std::string>& texts) {
   return parts;
 }
 
+/// Passes number and bytes of each field of a message of Protocol Buffers that is a text, bytes or
+/// a message. Returns false where the message is broken.
+template <class Visit> bool visit_fields(std::string_view message, const Visit& visit) {
+  const auto varint = [&](std::uint64_t& value) {  // seven bits a byte, the low ones first
+    value = 0;
+    for (int shift = 0; shift < 64 && !message.empty(); shift += 7) {
+      const auto byte = static_cast<std::uint8_t>(message.front());
+      message.remove_prefix(1);
+      value |= std::uint64_t{byte & 0x7FU} << shift;
+      if (byte < 0x80) return true;
+    }
+    return false;
+  };
+  while (!message.empty()) {
+    std::uint64_t key = 0, size = 0;
+    if (!varint(key)) return false;
+    const std::uint64_t kind = key & 7;
+    if (kind == 0 && !varint(size)) return false;  // a number, not a size
+    if (kind == 0) continue;
+    if (kind == 1 || kind == 5) {
+      size = kind == 1 ? 8 : 4;
+    } else if (kind != 2 || !varint(size)) {
+      return false;
+    }
+    if (size > message.size()) return false;
+    if (kind == 2) visit(key >> 3, message.substr(0, size));
+    message.remove_prefix(size);
+  }
+  return true;
+}
+
+/// Refuses a model whose tables of normal forms would let the library read beyond their ends.
+void require_sound_charsmaps(const std::string& model, const std::string& source) {
+  constexpr std::uint64_t kNormaliser = 3, kDenormaliser = 5, kCharsmap = 2;  // numbers of fields
+  bool whole = true;
+  const bool read = visit_fields(model, [&](std::uint64_t field, std::string_view spec) {
+    if (field != kNormaliser && field != kDenormaliser) return;
+    whole = visit_fields(spec,
+                         [&](std::uint64_t part, std::string_view bytes) {
+                           if (part != kCharsmap || bytes.empty()) return;
+                           require_sound_charsmap(std::string(bytes), source);
+                         }) &&
+            whole;
+  });
+  if (!read || !whole) throw DataError(fmt::format("{}: not a model of SentencePiece", source));
+}
+
 /// Returns the library's message, without the place in its source.
 std::string reason_of(const sentencepiece::util::Status& status) {
   const std::string text(status.message());
@@ -125,6 +173,7 @@ bool has_sentencepiece() { return true; }
 
 SentencePiece::SentencePiece(std::string model, const std::string& source)
     : library_(std::make_unique<Library>()), model_(std::move(model)) {
+  require_sound_charsmaps(model_, source);
   const auto status = library_->processor.LoadFromSerializedProto(model_);
   if (!status.ok() || size() == 0) {
     throw DataError(fmt::format("{}: not a model of SentencePiece{}", source,

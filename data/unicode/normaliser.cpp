@@ -73,6 +73,51 @@ class Charsmap {
     return {};
   }
 
+  /// Returns whether no text leads beyond the table, and none to more keys that begin it than
+  /// SentencePiece's library has room for: it checks neither.
+  [[nodiscard]] bool is_sound() const {
+    constexpr std::uint8_t kUnseen = 255, kOpen = 254, kMostKeys = 32;
+    struct Node {
+      std::uint32_t base;      // its children are the units base ^ byte
+      std::uint32_t byte = 0;  // of the child that is next
+      std::uint8_t keys = 0;   // most that end below it on one way, of the children so far
+    };
+    std::vector<std::uint8_t> keys_below(units_.size(), kUnseen);  // [units], of a base
+    std::vector<Node> way;                                         // from the root
+    const auto enter = [&](std::uint32_t base) {
+      if ((base | 0xFF) >= units_.size()) return false;
+      keys_below[base] = kOpen;
+      way.push_back({base});
+      return true;
+    };
+    if (!enter(offset_of(unit(0)))) return false;
+    while (!way.empty()) {
+      Node& node = way.back();
+      if (node.byte == 256) {
+        keys_below[node.base] = node.keys;
+        way.pop_back();
+        continue;
+      }
+      const std::uint32_t at = node.base ^ node.byte, here = unit(at);
+      if ((here & 0x8000'00FF) != node.byte) {
+        ++node.byte;
+        continue;
+      }
+      const std::uint32_t base = at ^ offset_of(here);
+      if (base < units_.size() && keys_below[base] == kOpen) return false;  // round and round
+      if (base >= units_.size() || keys_below[base] == kUnseen) {
+        if (!enter(base)) return false;
+        continue;  // to this child again, once what is below it is known
+      }
+      const bool ends = (here >> 8 & 1) != 0;
+      if (ends && (unit(base) & 0x7FFF'FFFF) >= forms_.size()) return false;
+      node.keys = std::max<std::uint8_t>(node.keys, keys_below[base] + ends);
+      if (node.keys > kMostKeys) return false;
+      ++node.byte;
+    }
+    return true;
+  }
+
   /// By characters as a reader sees them; one that takes six bytes or more by its parts.
   [[nodiscard]] Text normalise(const Text& text) const {
     std::string normal;
@@ -146,6 +191,11 @@ Text replaced(const Text& text, std::u32string_view part, std::u32string_view by
 }
 
 }  // namespace
+
+void require_sound_charsmap(const std::string& bytes, const std::string& source) {
+  if (Charsmap(bytes, source).is_sound()) return;
+  throw DataError(fmt::format("{}: precompiled_charsmap is damaged", source));
+}
 
 Normaliser::Normaliser(const Json& spec, const std::string& source) {
   try {

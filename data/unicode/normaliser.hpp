@@ -24,4 +24,8 @@ class Normaliser {
   std::vector<std::function<std::u32string(const std::u32string&)>> steps_;
 };
 
+/// DataError naming `source` if a table of normal forms would lead SentencePiece's library, which
+/// does not check, beyond the table's end.
+void require_sound_charsmap(const std::string& bytes, const std::string& source);
+
 }  // namespace skytape::data

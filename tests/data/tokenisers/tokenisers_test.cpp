@@ -1,5 +1,6 @@
 // Subword tokens: the numbers of Hugging Face's tokenisers on hostile texts (tests/goldens), models
 // of SentencePiece that are learnt here, and files that are broken.
+#include <random>
 #include <utility>
 
 #include "data/files/digest.hpp"
@@ -301,6 +302,37 @@ TEST_CASE("SentencePiece: broken models, and models that cannot be learnt, are r
     CHECK(contains(learn(kind, {"abcdefghijklmnopqrstuvwxyz"}),
                    "texts: Vocabulary size is smaller than required_chars"));
   }
+}
+
+TEST_CASE("SentencePiece: a damaged table of normal forms is refused, or harmless") {
+  if (!here_or_skip(has_sentencepiece() && knows_unicode(), "SentencePiece or utf8proc")) return;
+  const std::string good = learn_sentencepiece({"unigram", 40}, sentences(200));
+  const std::string name = "nmt_nfkc";  // the field before the table, whose size takes three bytes
+  const std::size_t table = good.find(name) + name.size() + 4;
+  REQUIRE(good.find(name) < good.size());
+  REQUIRE(good.size() > table + 100'000);
+  std::string texts;  // every character of Latin-1 and some that have normal forms
+  for (char32_t c = 0; c < 256; ++c) append_utf8(texts, c);
+  texts += "\u1E9B\u0323 \uFB03 \u2460 \u3300 \uAC00 e\u0301 \uFF21 \U0001F600";
+  CHECK_NOTHROW((void)SentencePiece(good, "m.model").encode(texts, "x"));
+  int refused = 0;
+  std::mt19937 random(3);
+  for (int i = 0; i < 60; ++i) {
+    std::string bad = good;
+    for (int k = 0; k < 1 + 40 * (i % 2); ++k) {
+      // Near the front are the units that most texts meet.
+      const std::size_t at = table + 4 + random() % (i % 3 == 0 ? 2048 : 100'000);
+      bad[at] = static_cast<char>(bad[at] ^ (1U << random() % 8));
+    }
+    const std::string error = error_of<DataError>([&] {
+      const SentencePiece pieces(bad, "m.model");
+      (void)pieces.encode(texts, "x");
+    });
+    if (error.empty()) continue;  // the damage was harmless
+    CHECK(error == "m.model: precompiled_charsmap is damaged");
+    ++refused;
+  }
+  CHECK(refused > 10);
 }
 
 TEST_CASE("--tokens takes a kind, with a file where the kind has one") {

@@ -118,3 +118,47 @@ TEST_CASE("of a tokenizer.json with Unigram the part that is not supported is na
   const auto unigram = unigram_with(folder, Json::object(), none);
   CHECK(contains(error_of<DataError>([&] { (void)unigram->encode("☃", "own:7"); }), "own:7: '"));
 }
+
+TEST_CASE(
+    "a table of normal forms that leads beyond its end, in rounds or to many keys is damaged") {
+  // Keys "a", "aa", …: node k has its children at the base 256 k; its key's form is at the base.
+  const auto error = [](std::size_t keys, auto change) {
+    std::vector<std::uint32_t> units(256 * (keys + 2), 0x8000'0000);  // the form at place 0
+    constexpr std::uint32_t kEnds = 0x100;
+    const auto unit_at = [](std::size_t at, std::size_t base) {
+      return static_cast<std::uint32_t>((at ^ base) << 10);
+    };
+    units[0] = unit_at(0, 256);
+    for (std::size_t k = 1; k <= keys; ++k) {
+      const std::size_t at = (256 * k) ^ 'a';
+      units[at] = unit_at(at, 256 * (k + 1)) | kEnds | 'a';
+    }
+    change(units);
+    std::string bytes;
+    const auto append = [&](std::uint32_t value) {
+      for (int i = 0; i < 4; ++i) bytes += static_cast<char>(value >> 8 * i);
+    };
+    append(static_cast<std::uint32_t>(4 * units.size()));
+    for (const std::uint32_t unit : units) append(unit);
+    bytes += std::string("b\0c\0", 4);
+    return error_of<DataError>([&] { require_sound_charsmap(bytes, "m.model"); });
+  };
+  using Units = std::vector<std::uint32_t>;
+  const char* const damaged = "m.model: precompiled_charsmap is damaged";
+  CHECK(error(0, [](Units&) {}).empty());
+  CHECK(error(32, [](Units&) {}).empty());
+  CHECK(error(33, [](Units&) {}) == damaged);
+  CHECK(error(2, [](Units& units) { units[512] = 0x8000'0003; }).empty());
+  CHECK(error(2, [](Units& units) { units[512] = 0x8000'0004; }) == damaged);
+  CHECK(error(2, [](Units& units) { units.pop_back(); }) == damaged);
+  const std::uint32_t to_root = ((512 ^ 'a' ^ 256) << 10) | 'a';
+  CHECK(error(2, [&](Units& units) { units[512 ^ 'a'] = to_root; }) == damaged);
+  CHECK(error(2, [](Units& units) { units[0] = 1024 << 10; }) == damaged);
+  // Far away, by the bit that shifts an offset by eight more.
+  CHECK(error(2, [](Units& units) { units[512 ^ 'a'] |= 0x200; }) == damaged);
+  // Two keys may end alike: they share what is below them.
+  const std::uint32_t shared = ((256 ^ 'b' ^ 512) << 10) | 0x100 | 'b';
+  CHECK(error(2, [&](Units& units) { units[256 ^ 'b'] = shared; }).empty());
+  CHECK(contains(error_of<DataError>([] { require_sound_charsmap("AAA", "m.model"); }),
+                 "m.model: normalizer.precompiled_charsmap: broken"));
+}
