@@ -18,8 +18,15 @@ constexpr const char* kNamed[] = {
     "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
     "extra_special_tokens"};
 
-Json read_if_there(const std::filesystem::path& path, std::size_t most_bytes) {
-  return std::filesystem::exists(path) ? read_json_file(path, most_bytes) : Json::object();
+/// The JSON object in a file; empty where there is no file.
+Json read_if_there(const std::filesystem::path& path) {
+  if (!std::filesystem::exists(path)) return Json::object();
+  Json json = read_json_file(path, kLargestConfig);
+  if (!json.is_object()) {
+    throw DataError(fmt::format("{}: expected a JSON object, got {}", path.string(),
+                                printable(json_text(json, {.mend = true}), 200)));
+  }
+  return json;
 }
 
 /// A token's text: a text, or {"content": …}; empty where it is neither.
@@ -92,9 +99,10 @@ std::vector<SpecialToken> placed(std::vector<SpecialToken> tokens,
 std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::path& folder,
                                      const std::string& source, std::vector<std::string>& entries) {
   AddedTokens added;
-  const Json config = read_if_there(folder / "tokenizer_config.json", kLargestConfig);
-  const Json numbered = read_if_there(folder / "added_tokens.json", kLargestConfig);
-  const Json map = read_if_there(folder / "special_tokens_map.json", kLargestConfig);
+  const Json config = read_if_there(folder / "tokenizer_config.json");
+  const std::filesystem::path numbers = folder / "added_tokens.json";
+  const Json numbered = read_if_there(numbers);
+  const Json map = read_if_there(folder / "special_tokens_map.json");
   try {
     for (const Json& token : listed) {
       added.add(token, token.at("id").get<std::int64_t>());
@@ -109,6 +117,11 @@ std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::
     named.add_named(config);
     named.add_named(map);
     for (const auto& [text, number] : numbered.get_ref<const Json::object_t&>()) {
+      if (!number.is_number_unsigned() || number.get<std::uint64_t>() > kMostEntries) {
+        throw DataError(fmt::format("{}: '{}': expected its number in 0..{}, got {}",
+                                    numbers.string(), printable(text), kMostEntries,
+                                    printable(json_text(number, {.mend = true}), 200)));
+      }
       const auto same =
           std::find_if(named.all().begin(), named.all().end(),
                        [&wanted = text](const SpecialToken& t) { return t.text == wanted; });
@@ -149,11 +162,7 @@ Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
 }
 
 TokeniserConfig::TokeniserConfig(const std::filesystem::path& folder)
-    : path_(folder / "tokenizer_config.json"), config_(read_if_there(path_, kLargestConfig)) {
-  if (!config_.is_object()) {
-    throw DataError(fmt::format("{}: expected a JSON object", path_.string()));
-  }
-}
+    : path_(folder / "tokenizer_config.json"), config_(read_if_there(path_)) {}
 
 bool TokeniserConfig::flag(std::string_view key, bool otherwise) const {
   const Json& value = member(config_, key);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "data/files/printable.hpp"
 #include "data/tokenisers/files.hpp"
 #include "tensor/core/error.hpp"
 
@@ -91,14 +92,17 @@ void append(SafetensorsFile& all, const fs::path& file) {
 /// The files that an index names, each once.
 std::set<std::string> shards_of(const fs::path& index) {
   const Json json = data::read_json_file(index, kLargestIndex);
+  const auto refuse = [&](const std::string& part, const Json& got) {
+    throw DataError(fmt::format("{}: expected {{\"weight_map\": {{tensor: file}}}}, got {}{}",
+                                index.string(), part,
+                                data::printable(data::json_text(got, {.mend = true}), 200)));
+  };
+  const Json& map = data::member(json, "weight_map");
+  if (!map.is_object()) refuse("weight_map: ", map);
   std::set<std::string> files;
-  try {
-    for (const auto& [tensor, file] : json.at("weight_map").get_ref<const Json::object_t&>()) {
-      files.insert(file.get<std::string>());
-    }
-  } catch (const data::JsonError& error) {
-    throw DataError(fmt::format("{}: {}; expected {{\"weight_map\": {{tensor: file}}}}",
-                                index.string(), data::problem_of(error)));
+  for (const auto& [tensor, file] : map.items()) {
+    if (!file.is_string()) refuse(data::printable(tensor) + ": ", file);
+    files.insert(file.get<std::string>());
   }
   for (const std::string& file : files) {
     if (file.empty() || fs::path(file).filename() != file) {

@@ -107,7 +107,13 @@ TEST_CASE("tokens that files next to a vocab.txt add are not split") {
   };
   CHECK(contains(error(R"({"new": 14})"), "'new' has number 14, expected 12"));
   CHECK(contains(error(R"({"new": 5})"), "another entry than '[E1]'"));
-  CHECK(contains(error(R"({"new": "x"})"), "added tokens"));
+  CHECK(contains(error(R"({"new": "x"})"),
+                 "added_tokens.json: 'new': expected its number in 0..4000000, got \"x\""));
+  CHECK(contains(error(R"({"new": 4294967308})"), "expected its number"));  // 12 in 32 bits
+  CHECK(contains(error(R"({"film": -5})"), "'film': expected its number"));
+  CHECK(contains(error("[]"), "added_tokens.json: expected a JSON object, got []"));
+  CHECK(contains(error_of<DataError>([&] { (void)with("special_tokens_map.json", "[1]"); }),
+                 "special_tokens_map.json: expected a JSON object, got [1]"));
 }
 
 TEST_CASE("a special token's neighbours decide whether it counts, and which spaces are its own") {

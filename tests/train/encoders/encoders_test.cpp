@@ -359,7 +359,10 @@ TEST_CASE("folders with missing or broken files are refused with the file") {
   CHECK(contains(with("bert", "model.safetensors", "x"), "shorter than 8 bytes"));
   CHECK(contains(with("bert", "vocab.txt", "[PAD]\n"), "no entry [UNK]"));
   CHECK(contains(with("roberta", index, "{}"), "expected {\"weight_map\""));
-  CHECK(contains(with("roberta", index, "{\"weight_map\": {\"a\": 1}}"), index));
+  CHECK(contains(with("roberta", index, "{\"weight_map\": {\"a\": 1}}"),
+                 index + ": expected {\"weight_map\": {tensor: file}}, got a: 1"));
+  CHECK(contains(with("roberta", index, "{\"weight_map\": [1]}"),
+                 index + ": expected {\"weight_map\": {tensor: file}}, got weight_map: [1]"));
   CHECK(contains(with("roberta", index, "{\"weight_map\": {\"a\": \"../bert/model.safetensors\"}}"),
                  "expected the name of a file in the same folder"));
   CHECK(contains(
