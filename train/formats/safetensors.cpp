@@ -187,6 +187,14 @@ std::uint64_t table_checksum(const std::vector<Entry>& entries) {
   return data::checksum(data::as_bytes(table));
 }
 
+std::uint64_t metadata_checksum(const Metadata& metadata) {
+  std::string text;
+  for (const auto& [key, value] : metadata) {
+    if (key != kChecksumKey) text += fmt::format("{}\n{}\n", key, value);
+  }
+  return data::checksum(data::as_bytes(text));
+}
+
 /// The first of ours that the format has: itself.
 const Kind& kind_of(DType dtype) {
   return *std::find_if(std::begin(kKinds), std::end(kKinds),
@@ -221,7 +229,8 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
     at = end;
     sum = data::checksum(bytes_of(on_host.back().second), sum);
   }
-  metadata[kChecksumKey] = data::to_hex(sum) + data::to_hex(table_checksum(entries));
+  metadata[kChecksumKey] = data::to_hex(sum) + data::to_hex(table_checksum(entries)) +
+                           data::to_hex(metadata_checksum(metadata));
   header["__metadata__"] = metadata;
 
   std::string text = data::json_text(header);
@@ -287,11 +296,17 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
   if (!expected->second.starts_with(of_data)) {
     refuse(path, "its data do not match their checksum: the file is corrupted");
   }
-  if (expected->second.size() > of_data.size() &&
-      expected->second != of_data + data::to_hex(table_checksum(entries))) {
+  // Files of former versions end behind the checksum of the data, or of the table.
+  const std::string of_table = data::to_hex(table_checksum(entries));
+  const std::string behind = expected->second.substr(of_data.size());
+  if (!behind.empty() && !behind.starts_with(of_table)) {
     refuse(path,
            "what its header says of the tensors does not match the checksum: the file is "
            "corrupted");
+  }
+  if (behind.size() > of_table.size() &&
+      behind != of_table + data::to_hex(metadata_checksum(file.metadata))) {
+    refuse(path, "its metadata do not match their checksum: the file is corrupted");
   }
   return file;
 }

@@ -152,14 +152,15 @@ TEST_CASE("one flipped bit anywhere in the data is noticed") {
 }
 
 TEST_CASE(
-    "what the header says of a tensor is under the checksum, too; former files had the data's") {
+    "what the header says of tensors, and metadata, are under the checksum, too; former files had "
+    "less") {
   const Folder folder;
   const auto path = folder.path() / "x.safetensors";
   write_safetensors(path,
                     {{"a", numbers({2, 3}, DType::f32, 1)},
                      {"none", numbers({0}, DType::f32, 1)},
                      {"b", numbers({6}, DType::f32, 7)}},
-                    {});
+                    {{"state", "step 4"}});
   const std::string good = read_file(path);
   CHECK(read_safetensors(path).tensors.size() == 3);
   const auto with = [&](const std::string& part, const std::string& other) {
@@ -179,9 +180,13 @@ TEST_CASE(
   }
   const std::string sum =
       read_safetensors(folder.write("x.safetensors", good)).metadata.at("skytape.checksum");
-  REQUIRE(sum.size() == 32);
-  CHECK(with(sum.substr(16) + "\"", "\"" + std::string(16, ' ')) == "");
-  CHECK(with("\"" + sum, std::string(16, ' ') + "\"" + sum.substr(0, 8) + "00000000")
+  REQUIRE(sum.size() == 48);
+  CHECK(with("step 4", "step 5").find("its metadata do not match their checksum") !=
+        std::string::npos);
+  for (const std::size_t kept : {16U, 32U}) {
+    CHECK(with(sum.substr(kept) + "\"", "\"" + std::string(48 - kept, ' ')) == "");
+  }
+  CHECK(with("\"" + sum, std::string(32, ' ') + "\"" + sum.substr(0, 8) + "00000000")
             .find("corrupted") != std::string::npos);
 }
 
