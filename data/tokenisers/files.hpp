@@ -76,7 +76,8 @@ class TokenizerJson {
   Json content_;
 };
 
-/// The same for a tokenizer.json under any name: those that it numbers itself come first.
+/// Adds to `entries` the added tokens of a tokenizer.json, whatever its name, and of the files beside
+/// it; numbers in the tokenizer.json win. Returns the tokens. DataError naming the file.
 [[nodiscard]] std::vector<SpecialToken> add_tokens(const TokenizerJson& json,
                                                    std::vector<std::string>& entries);
 

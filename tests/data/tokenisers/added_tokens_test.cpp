@@ -122,7 +122,7 @@ TEST_CASE("a special token's neighbours decide whether it counts, and which spac
   special.add({.text = "<w>", .number = 1, .whole_word = true});
   special.add({.text = "<b>", .number = 2, .takes_spaces_behind = true});
   special.add({.text = "é", .number = 3, .takes_spaces = true, .whole_word = true});
-  // The same by looking at the whole text on both sides of each token.
+  // This reference looks at the whole text on both sides of each token.
   const auto expected = [](const std::u32string& text) {
     std::vector<std::pair<std::string, std::int32_t>> parts;
     std::u32string plain;

@@ -1,9 +1,9 @@
 // State without gradient that a step moves: Routing's centroids, by whatever way the step computes.
 #include <cmath>
 
-#include "data/tokenise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/train/step/small_step.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/run/checkpoint.hpp"
 #include "train/step/evaluate.hpp"
@@ -28,26 +28,6 @@ nn::ModelConfig small_model(int sequences = 1) {
   return config;
 }
 
-data::Batch make_batch(int sequences = 1) {
-  const int lengths[] = {20, 7, 32, 11, 5, 9, 14};
-  std::vector<data::Tokens> examples;
-  for (int i = 0; i < 7; ++i) {
-    data::Tokens example;
-    for (int t = 0; t < sequences; ++t) {
-      std::vector<std::int32_t> ids;
-      for (int j = 0; j < lengths[i]; ++j) ids.push_back(1 + (5 * i + 3 * j + t) % 15);
-      example.push_back(ids);
-    }
-    examples.push_back(example);
-  }
-  data::BatchOptions options;
-  options.nominal_length = 32;
-  options.round_to = 8;
-  data::Batch batch = pad(examples, options);
-  for (std::size_t i = 0; i < 7; ++i) batch.labels[i] = static_cast<int>(i) % 2;
-  return batch;
-}
-
 std::vector<const Parameter*> averages(const nn::Model& model) {
   std::vector<const Parameter*> found;
   for (const Parameter& p : model.parameters().parameters()) {
@@ -60,7 +40,7 @@ std::vector<const Parameter*> averages(const nn::Model& model) {
 std::vector<double> centroids_after_step(const MicrobatchLimits& limits, int sequences) {
   nn::Model model(small_model(sequences), DType::f32, Device::cpu, 3);
   Trainer trainer(model, {}, {1e-3, 10, 2}, 3, limits);
-  trainer.step(make_batch(sequences));
+  trainer.step(test::seven_examples(sequences));
   std::vector<double> all;
   for (const Parameter* p : averages(model)) {
     const std::vector<double> values = p->value.to_vector();
@@ -82,7 +62,7 @@ TEST_CASE("a step moves averages by their decay toward its sums, whatever the op
   for (int step = 0; step < 2; ++step) {
     std::vector<std::vector<double>> before;
     for (const Parameter* p : moving) before.push_back(p->value.to_vector());
-    trainer.step(make_batch());
+    trainer.step(test::seven_examples(1));
     for (std::size_t i = 0; i < moving.size(); ++i) {
       const std::vector<double> after = moving[i]->value.to_vector(),
                                 sums = moving[i]->grad.to_vector();
@@ -117,7 +97,7 @@ TEST_CASE("averages go on from a checkpoint bit for bit") {
   const auto path = folder.path() / "last.safetensors";
   nn::Model model(small_model(), DType::f32, Device::cpu, 5);
   Trainer trainer(model, {}, {1e-2, 20, 4}, 5, {2});
-  for (int i = 0; i < 3; ++i) trainer.step(make_batch());
+  for (int i = 0; i < 3; ++i) trainer.step(test::seven_examples(1));
   RunState state;
   state.step = 3;
   save_checkpoint(path, model, trainer, state, {{"seed", 5}});
@@ -127,8 +107,8 @@ TEST_CASE("averages go on from a checkpoint bit for bit") {
   const SafetensorsFile file = read_safetensors(path);
   load_training(file, path, other, second);
   for (int i = 0; i < 2; ++i) {
-    trainer.step(make_batch());
-    second.step(make_batch());
+    trainer.step(test::seven_examples(1));
+    second.step(test::seven_examples(1));
   }
   CHECK(model.parameters().values().to_vector() == other.parameters().values().to_vector());
 }
@@ -136,7 +116,7 @@ TEST_CASE("averages go on from a checkpoint bit for bit") {
 TEST_CASE("a forward pass without training leaves averages alone") {
   nn::Model model(small_model(), DType::f32, Device::cpu, 5);
   const std::vector<double> before = model.parameters().values().to_vector();
-  const data::Batch batch = make_batch();
+  const data::Batch batch = test::seven_examples(1);
   nn::ModelInput input;
   const Shape shape{batch.size, batch.width};
   input.ids[0] = Tensor::from(batch.ids[0], shape, DType::i32, Device::cpu);
