@@ -1,7 +1,7 @@
 // Matrix products.
 #include "autograd/ops.hpp"
 #include "tensor/gemm/gemm.hpp"
-#include "tensor/kernels/reduce.hpp"
+#include "tensor/gemm/operand.hpp"
 
 namespace skytape {
 
@@ -39,11 +39,21 @@ Var matmul(Var a, Var b, Op op_a, Op op_b) {
 }
 
 Var linear(Var x, Var weight, Var bias) {
-  const Tensor y =
-      tensor::linear(x.value(), weight.value(), bias.defined() ? bias.value() : Tensor());
+  require_same_kind("linear", {&x.value(), &weight.value()});
+  const DType type = tensor::operand_type(x.value(), weight.value());
+  const Tensor from = tensor::as_operand(x.value(), type);    // [..., in]
+  const Tensor w = tensor::as_operand(weight.value(), type);  // [out, in]
+  const Tensor y = tensor::linear(from, w, bias.defined() ? bias.value() : Tensor());
   return record("linear", {x, weight, bias}, y,
-                [rows = as_matrix(x.value()), w = weight.value()](const Tensor& dy, Grads& g) {
-                  const Tensor d = as_matrix(dy);  // [rows, out]
+                [rows = as_matrix(from), w, type](const Tensor& dy, Grads& g) {
+                  Tensor d = as_matrix(dy);  // [rows, out]
+                  if (g.needs(2)) {          // db
+                    const auto found = tensor::operand_and_sums(d, type);
+                    d = found.operand;
+                    g.add(2, found.sums);
+                  } else {
+                    d = tensor::as_operand(d, type);
+                  }
                   if (g.needs(0)) {
                     const Tensor dx = tensor::matmul(d, w);  // dx = dy W
                     g.add(0, dx.reshape(dy.shape().with(-1, w.size(1))));
@@ -51,7 +61,6 @@ Var linear(Var x, Var weight, Var bias) {
                   if (g.needs(1)) {  // dW = dyᵀ x
                     g.add(1, tensor::matmul(d, rows, Op::transpose, Op::none));
                   }
-                  if (g.needs(2)) g.add(2, tensor::sum(d, 0));  // db
                 });
 }
 

@@ -16,7 +16,7 @@
 #include "attention/inverse/plane_steps.hpp"
 #include "attention/inverse/square_sizes.hpp"
 #include "attention/landmarks/landmark_middle.hpp"
-#include "tensor/gemm/bf16.hpp"
+#include "tensor/core/bf16.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/math.hpp"
 
@@ -89,8 +89,9 @@ template <class L, int kWidth> struct Block {
   }
   /// W, rounded to bf16.
   __device__ void load_w(Tall& to) const {
-    planes::load<L>(s.w + own(s.width), s.size, s.width, to,
-                    [](int, float x) { return tensor::from_bf16(cuda::ptx::round_bf16(x)); });
+    planes::load<L>(s.w + own(s.width), s.size, s.width, to, [](int, float x) {
+      return float(std::bit_cast<Bf16>(cuda::ptx::round_bf16(x)));
+    });
   }
   /// R times rows of an array [G, L, J].
   __device__ void load_scaled(const float* from, Tall& to) const {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "tensor/gemm/bf16.hpp"
+#include "tensor/core/bf16.hpp"
 #include "tensor/launch/math.hpp"
 
 namespace skytape::attention {
@@ -33,7 +33,7 @@ template <class T> struct OnlineSoftmax {
       total = 0;
 #pragma omp simd reduction(+ : total)
       for (std::int64_t j = 0; j < cols; ++j) {
-        score[j] = tensor::from_bf16(tensor::bf16_bits(static_cast<float>(score[j])));
+        score[j] = static_cast<float>(Bf16(static_cast<float>(score[j])));
         total += score[j];
       }
     }

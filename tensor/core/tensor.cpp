@@ -4,6 +4,8 @@
 #include <cstring>
 #include <numeric>
 
+#include "tensor/core/bf16.hpp"
+
 namespace skytape {
 
 const char* name(DType dtype) {
@@ -14,11 +16,15 @@ const char* name(DType dtype) {
       return "f64";
     case DType::i32:
       return "i32";
+    case DType::bf16:
+      return "bf16";
   }
   return "?";
 }
 
-std::size_t size_of(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
+std::size_t size_of(DType dtype) {
+  return dtype == DType::f64 ? 8 : dtype == DType::bf16 ? sizeof(Bf16) : 4;
+}
 
 Shape::Shape(std::span<const std::int64_t> sizes) : rank_(static_cast<int>(sizes.size())) {
   ENSURE(rank_ <= kMaxRank, "Shape: at most ", kMaxRank, " axes, got ", sizes.size());
@@ -112,8 +118,11 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device
 
 namespace {
 
+template <class From> From number(From x) { return x; }
+float number(Bf16 x) { return static_cast<float>(x); }
+
 template <class To, class From> void convert(const From* source, To* target, std::int64_t n) {
-  std::transform(source, source + n, target, [](From x) { return static_cast<To>(x); });
+  std::transform(source, source + n, target, [](From x) { return static_cast<To>(number(x)); });
 }
 
 /// Calls f with a null pointer of the C++ type of dtype.
@@ -125,6 +134,8 @@ template <class F> void with_type(DType dtype, F&& f) {
       return f(static_cast<double*>(nullptr));
     case DType::i32:
       return f(static_cast<std::int32_t*>(nullptr));
+    case DType::bf16:
+      return f(static_cast<Bf16*>(nullptr));
   }
 }
 
@@ -242,7 +253,8 @@ void require_same_kind(const char* op, std::initializer_list<const Tensor*> tens
 }
 
 void tensor::require_float(const char* op, const Tensor& x) {
-  ENSURE(x.defined() && x.dtype() != DType::i32, op, ": expected an f32 or f64 tensor, got ", x);
+  ENSURE(x.defined() && (x.dtype() == DType::f32 || x.dtype() == DType::f64), op,
+         ": expected an f32 or f64 tensor, got ", x);
 }
 
 }  // namespace skytape

@@ -17,14 +17,17 @@
 
 namespace skytape {
 
-/// f32 trains, f64 checks, i32 holds tokens and indices.
-enum class DType { f32, f64, i32 };
+/// f32 trains, f64 checks, i32 holds tokens and indices. bf16 holds operands of products on a GPU
+/// (gemm/operand.hpp); other operations refuse it.
+enum class DType { f32, f64, i32, bf16 };
 [[nodiscard]] const char* name(DType dtype);
 [[nodiscard]] std::size_t size_of(DType dtype);
 
 template <class T> inline constexpr DType kDTypeOf = DType::f32;
 template <> inline constexpr DType kDTypeOf<double> = DType::f64;
 template <> inline constexpr DType kDTypeOf<std::int32_t> = DType::i32;
+struct Bf16;  // core/bf16.hpp
+template <> inline constexpr DType kDTypeOf<Bf16> = DType::bf16;
 
 /// Sizes of the axes, outermost first; at most kMaxRank of them. A scalar has none.
 class Shape {

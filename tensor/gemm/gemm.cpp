@@ -42,6 +42,15 @@ Product product_of(const char* op, const Tensor& a, Op op_a, const Tensor& b, Op
   return {p, shape};
 }
 
+/// Products of bf16 operands have f32 results.
+DType result_type(const Tensor& a) { return a.dtype() == DType::bf16 ? DType::f32 : a.dtype(); }
+
+void require_result(const char* op, const Tensor& a, const Tensor& c) {
+  ENSURE(c.defined(), op, ": an operand is undefined");
+  ENSURE(c.dtype() == result_type(a) && c.device() == a.device(), op,
+         ": operands differ in dtype or device: ", a, ", ", c);
+}
+
 void run(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   if (c.numel() == 0) return;
   on_device(c.device(), [&](auto tag) { gemm_on(tag, plan, a, b, c); });
@@ -51,7 +60,7 @@ void run(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
 
 Tensor matmul(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
   const Product product = product_of("matmul", a, op_a, b, op_b);
-  Tensor c = empty_like(a, product.shape);  // [..., m, n]
+  Tensor c = Tensor::empty(product.shape, result_type(a), a.device());  // [..., m, n]
   run(product.plan, a, b, c);
   return c;
 }
@@ -60,7 +69,7 @@ Tensor matmul_sum(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
   const Product product = product_of("matmul_sum", a, op_a, b, op_b);
   ENSURE(a.rank() == b.rank(), "matmul_sum: leading axes differ: a ", a, ", b ", b);
   const GemmPlan& plan = product.plan;
-  Tensor c = empty_like(a, {plan.m, plan.n});
+  Tensor c = Tensor::empty({plan.m, plan.n}, result_type(a), a.device());
   if (c.numel() == 0) return c;
   if (a.numel() == 0 || b.numel() == 0) {  // nothing to add up
     c.fill(0);
@@ -73,7 +82,7 @@ Tensor matmul_sum(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
 void gemm(const Tensor& a, Op op_a, const Tensor& b, Op op_b, Tensor& c, double alpha,
           double beta) {
   Product product = product_of("gemm", a, op_a, b, op_b);
-  require_same_kind("gemm", {&a, &c});
+  require_result("gemm", a, c);
   ENSURE(c.shape() == product.shape, "gemm: c ", c, " does not have the shape of the product ",
          product.shape, " of a ", a, mark(op_a), " and b ", b, mark(op_b));
   product.plan.alpha = alpha;
@@ -90,7 +99,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   Tensor y;  // [rows, out]
   if (bias.defined()) {
     ENSURE(bias.shape() == Shape({out}), "linear: expected bias [", out, "], got ", bias);
-    require_same_kind("linear", {&weight, &bias});
+    require_result("linear", weight, bias);
     y = expand(bias, {rows.size(0), out});
     gemm(rows, Op::none, weight, Op::transpose, y, 1, 1);  // onto the bias: one pass less
   } else {

@@ -2,13 +2,13 @@
 // column, Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places and keep their flags.
 #include <utility>
 
+#include "tensor/core/bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
-#include "tensor/gemm/tensor_core.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/launch/cuda.hpp"
-#include "tensor/launch/four.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -86,37 +86,14 @@ void multiply_bf16(const GemmPlan& p, const Call& s, const void* a, const void* 
                                         compute, CUBLAS_GEMM_DEFAULT));
 }
 
-/// Returns whether a product is so large that it takes less time if a kernel rounds each operand
-/// before. Measured on an H100: products of bf16 in memory have twice the rate of those of f32
+/// Returns whether a product of f32 operands is so large that it takes less time if a kernel rounds
+/// each of them before. Measured on an H100: products of bf16 in memory have twice the rate of those of f32
 /// (798 against 391 TFLOP/s), memory 2.9 TB/s. So m n k multiply-adds save 2.6 fs each, and m k + k
 /// n numbers cost 6 bytes each, 2.1 ps: it pays from m n = 800 (m + n) on.
 bool rounds_first(const GemmPlan& p) {
   constexpr std::int64_t kLeastWidth = 1024, kLeastDepth = 256;
   const bool aligned = p.m % 8 == 0 && p.n % 8 == 0 && p.k % 8 == 0;
   return aligned && p.batch == 1 && p.k >= kLeastDepth && p.m * p.n >= kLeastWidth * (p.m + p.n);
-}
-
-using Bf16 = cuda::TensorCore<Precision::bf16>;
-
-struct RoundFour {
-  const float* from;
-  Bf16::Number* to;
-  __device__ void operator()(std::int64_t i) const {
-    const auto x = cuda::Four<float>::at(from + 4 * i);
-    cuda::Four<Bf16::Number> rounded;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) rounded.x[e] = Bf16::rounded(x.x[e]);
-    rounded.store(to + 4 * i);
-  }
-};
-
-/// The numbers of an operand as bf16, two in each i32.
-Tensor rounded(const Tensor& x) {
-  Tensor numbers = Tensor::empty({x.numel() / 2}, DType::i32, Device::cuda);
-  cuda::map(
-      x.numel() / 4,
-      RoundFour{x.data<float>(), reinterpret_cast<Bf16::Number*>(numbers.data<std::int32_t>())});
-  return numbers;
 }
 
 }  // namespace
@@ -135,13 +112,16 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
     c.copy_from(sum(products, 0).reshape(c.shape()));
     return;
   }
+  const bool in_bf16 = a.dtype() == DType::bf16;
   const bool at_bf16 = c.dtype() == DType::f32 && precision(Device::cuda) == Precision::bf16;
-  if (at_bf16 && rounds_first(plan)) {
-    const Tensor x = rounded(a), y = rounded(b);
-    return multiply_bf16(plan, Call(plan), x.data<std::int32_t>(), y.data<std::int32_t>(),
-                         c.data<float>(), CUDA_R_16BF, CUBLAS_COMPUTE_32F);
+  if (at_bf16 && !in_bf16 && rounds_first(plan)) {
+    return gemm_on(Cuda{}, plan, as_operand(a, DType::bf16), as_operand(b, DType::bf16), c);
   }
   const Call sizes(plan);
+  if (in_bf16) {
+    return multiply_bf16(plan, sizes, a.data<Bf16>(), b.data<Bf16>(), c.data<float>(), CUDA_R_16BF,
+                         CUBLAS_COMPUTE_32F);
+  }
   if (c.dtype() == DType::f64) {
     multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
   } else if (at_bf16) {

@@ -11,7 +11,8 @@ enum class Op : bool { none, transpose };
 namespace tensor {
 
 /// Returns op(a) op(b), [..., m, n], where op(a) is [..., m, k] and op(b) [..., k, n]. Leading axes
-/// are equal, or one operand is a plain matrix that every batch entry uses.
+/// are equal, or one operand is a plain matrix that every batch entry uses. Two operands of bf16,
+/// which only CUDA multiplies, have an f32 product.
 [[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Op op_a = Op::none,
                             Op op_b = Op::none);
 
@@ -24,7 +25,7 @@ void gemm(const Tensor& a, Op op_a, const Tensor& b, Op op_b, Tensor& c, double 
           double beta = 0);
 
 /// x Wᵀ + b: x [..., in], weight [out, in] (PyTorch's layout), bias [out] or undefined
-/// -> [..., out].
+/// -> [..., out]. x and weight may be operands of bf16.
 [[nodiscard]] Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 
 /// A row-major matrix [rows, columns] in memory whose rows begin `stride` numbers apart. A product

@@ -6,15 +6,13 @@
 #ifdef SKYTAPE_HAVE_DNNL
 #include <dnnl.hpp>
 
-#include "tensor/gemm/bf16.hpp"
+#include "tensor/core/bf16.hpp"
 #endif
 
 namespace skytape::tensor {
 
 #ifdef SKYTAPE_HAVE_DNNL
 namespace {
-
-using Bf16 = std::uint16_t;
 
 /// A factor as the product reads it: packed rows of bf16, [rows, columns].
 Bf16* pack(const MatrixView<const float>& x, std::vector<Bf16>& target) {
@@ -23,7 +21,7 @@ Bf16* pack(const MatrixView<const float>& x, std::vector<Bf16>& target) {
     const float* const from = x.data + r * x.stride;
     Bf16* const to = target.data() + r * x.columns;
 #pragma omp simd
-    for (std::int64_t c = 0; c < x.columns; ++c) to[c] = bf16_bits(from[c]);
+    for (std::int64_t c = 0; c < x.columns; ++c) to[c] = Bf16(from[c]);
   }
   return target.data();
 }

@@ -260,7 +260,8 @@ template <class T> void run_sum(const GemmPlan& plan, const Tensor& a, const Ten
 }  // namespace
 
 void gemm_on(Cpu, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
-  ENSURE(c.dtype() != DType::i32, "gemm: expected f32 or f64, got ", c);
+  ENSURE(a.dtype() == c.dtype() && c.dtype() != DType::i32,
+         "gemm: a CPU multiplies f32 and f64, got ", a);
   if (c.dtype() == DType::f32) {
     run_plan<float>(plan, a, b, c);
   } else {

@@ -30,4 +30,39 @@ Tensor multiplied_row_dot(const Tensor& x, const Tensor& y) {
   return sums;
 }
 
+DType operand_type(const Tensor& x, const Tensor& weight) {
+  constexpr std::int64_t kFewestRows = 1024, kNarrowest = 256;
+  const bool is_matrix = weight.defined() && weight.rank() == 2 && x.defined();
+  if (!is_matrix || weight.device() != Device::cuda || !is_rounded(weight)) return weight.dtype();
+  const auto fits = [](std::int64_t size) { return size >= kNarrowest && size % 8 == 0; };
+  const bool pays = x.rows() >= kFewestRows && fits(weight.size(0)) && fits(weight.size(1));
+  return pays ? DType::bf16 : weight.dtype();
+}
+
+namespace {
+
+/// Memory for x in bf16.
+Tensor memory_of_operand(const char* op, const Tensor& x) {
+  ENSURE(x.defined() && x.dtype() == DType::f32 && x.device() == Device::cuda && x.numel() % 4 == 0,
+         op, ": expected f32 numbers on cuda, a multiple of 4, got ", x);
+  return Tensor::empty(x.shape(), DType::bf16, Device::cuda);
+}
+
+}  // namespace
+
+Tensor as_operand(const Tensor& x, DType type) {
+  if (type != DType::bf16) return x;
+  Tensor y = memory_of_operand("as_operand", x);
+  on_cuda([&](auto tag) { round_operand_on(tag, x, y); });
+  return y;
+}
+
+OperandAndSums operand_and_sums(const Tensor& x, DType type) {
+  if (type != DType::bf16) return {x, sum(x, 0)};
+  ENSURE(x.rank() == 2, "operand_and_sums: expected x [rows, n], got ", x);
+  OperandAndSums found{memory_of_operand("operand_and_sums", x), empty_like(x, {x.size(1)})};
+  on_cuda([&](auto tag) { round_and_sum_on(tag, x, found.operand, found.sums); });
+  return found;
+}
+
 }  // namespace skytape::tensor

@@ -1,6 +1,6 @@
 // The rounding of as_multiplied(), alone and on the way to a sum.
 #include "tensor/gemm/operand.hpp"
-#include "tensor/gemm/bf16.hpp"
+#include "tensor/core/bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/launch/narrow_rows.hpp"
 
@@ -10,7 +10,7 @@ namespace {
 struct Round {
   const float* x;  // [n]
   float* y;        // [n]
-  HD void operator()(std::int64_t i) const { y[i] = from_bf16(bf16_bits(x[i])); }
+  HD void operator()(std::int64_t i) const { y[i] = static_cast<float>(Bf16(x[i])); }
 };
 
 struct RoundedRowDot {
@@ -22,7 +22,7 @@ struct RoundedRowDot {
     const float* const a = x + row * n;
     const float* const b = y + row * n;
     const float sum = sum_over(
-        team, n, [](float s, float t) { return from_bf16(bf16_bits(s)) * t; }, a, b);
+        team, n, [](float s, float t) { return static_cast<float>(Bf16(s)) * t; }, a, b);
     if (team.leader()) sums[row] = sum;
   }
 };

@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <limits>
+#include <type_traits>
 
+#include "tensor/core/bf16.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/math.hpp"
 #ifdef __CUDACC__
@@ -24,9 +26,18 @@ template <class F> void dispatch_float(DType dtype, F&& f) {
     case DType::f64:
       return f.template operator()<double>();
     case DType::i32:
+    case DType::bf16:
       break;
   }
-  throw Error("expected a floating-point tensor (f32 or f64), got i32");
+  throw Error(join("expected a floating-point tensor (f32 or f64), got ", name(dtype)));
+}
+/// Calls f.operator()<Y>() with the type of the numbers that a kernel of T writes: T, or Bf16, to
+/// which a kernel of float rounds the operands of products.
+template <class T, class F> void dispatch_written(DType written, F&& f) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (written == DType::bf16) return f.template operator()<Bf16>();
+  }
+  f.template operator()<T>();
 }
 
 #ifndef __CUDACC__

@@ -6,9 +6,9 @@
 
 #include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/reduce.hpp"
 #include "tensor/mlp/mlp_plan.hpp"
 
 namespace skytape::tensor {
@@ -36,11 +36,13 @@ Tensor scaled(const Tensor& x, double factor) { return factor == 1 ? x : affine(
 
 MlpForward by_definition(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
                          const Dropout& output) {
+  const DType type = operand_type(x, w.in_weight);
   MlpSaved saved;
-  saved.norm = layer_norm(scaled(x, w.norm_factor), w.norm_weight, w.norm_bias);
-  saved.z = linear(saved.norm.y, w.in_weight);
-  saved.u = bias_gelu_dropout(saved.z, w.in_bias, hidden);
-  return {add_dropout(x, linear(saved.u, w.out_weight, w.out_bias), output), saved};
+  saved.norm = layer_norm(scaled(x, w.norm_factor), w.norm_weight, w.norm_bias, type);
+  saved.z = linear(saved.norm.y, as_operand(w.in_weight, type));
+  saved.u = bias_gelu_dropout(saved.z, w.in_bias, hidden, type);
+  const Tensor out = linear(saved.u, as_operand(w.out_weight, type), w.out_bias);
+  return {add_dropout(x, out, output), saved};
 }
 
 // do = drop2(dy)      dW2 = doᵀ u    db2 = sum of do's rows
@@ -50,19 +52,24 @@ MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const 
                                     const Dropout& output, const MlpSaved& saved,
                                     const Tensor& dy) {
   const std::int64_t rows = x.rows(), e = x.cols(), f = w.in_bias.numel();
-  const Tensor dout = dropout(dy, output).reshape({rows, e});             // [B N, E]
-  const Tensor du = matmul(dout, w.out_weight).reshape(saved.z.shape());  // [B, N, F]
-  const Tensor dz = bias_gelu_dropout_backward(saved.z, w.in_bias, hidden, du).reshape({rows, f});
-  const Tensor dh = matmul(dz, w.in_weight).reshape(x.shape());  // [B, N, E]
+  const DType type = saved.u.dtype();
+  const auto [dout, dout_bias] =
+      operand_and_sums(dropout(dy, output).reshape({rows, e}), type);  // [B N, E], [E]
+  const Tensor du = matmul(dout, as_operand(w.out_weight, type));      // [B N, F]
+  const auto [dz, din_bias] = operand_and_sums(                        // [B N, F], [F]
+      bias_gelu_dropout_backward(saved.z, w.in_bias, hidden, du.reshape(saved.z.shape()))
+          .reshape({rows, f}),
+      type);
+  const Tensor dh = matmul(dz, as_operand(w.in_weight, type)).reshape(x.shape());  // [B, N, E]
   const LayerNormBackward norm = layer_norm_backward(scaled(x, w.norm_factor), w.norm_weight,
                                                      saved.norm.mean, saved.norm.inv_std, dh);
   return {add(dy, scaled(norm.dx, w.norm_factor)),
           norm.dweight,
           norm.dbias,
           matmul(dz, saved.norm.y.reshape({rows, e}), Op::transpose, Op::none),
-          sum(dz, 0),
+          din_bias,
           matmul(dout, saved.u.reshape({rows, f}), Op::transpose, Op::none),
-          sum(dout, 0)};
+          dout_bias};
 }
 
 // ---- as one kernel ------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ struct MlpWeights {
 struct MlpSaved {
   Tensor metadata;        // i32 [B, N, 8]: statistics of the norm and dropout's decisions
   LayerNormForward norm;  // of norm_factor x; its y is h
-  Tensor z, u;            // [B, N, F], z without its bias
+  Tensor z, u;            // [B, N, F], z without its bias; h and u as operands (gemm/operand.hpp)
 };
 
 struct MlpForward {

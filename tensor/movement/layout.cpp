@@ -10,15 +10,20 @@
 namespace skytape::tensor {
 namespace {
 
+/// Bytes of an entry, which is moved as a word of 4 or 8.
+std::size_t word_of(const Tensor& x) {
+  ENSURE(x.dtype() != DType::bf16, "moving entries: expected f32, f64 or i32, got ", x);
+  return size_of(x.dtype());
+}
+
 /// Copies entries of x, from entry `x_begin` on with strides a, to y, from `y_begin` on with b.
 void copy_strided(const Shape& shape, const Tensor& x, std::int64_t x_begin, const Strides& a,
                   Tensor& y, std::int64_t y_begin, const Strides& b) {
-  const auto size = static_cast<std::int64_t>(size_of(x.dtype()));
+  const auto size = static_cast<std::int64_t>(word_of(x));
   const std::byte* const from = static_cast<const std::byte*>(x.raw()) + x_begin * size;
   std::byte* const to = static_cast<std::byte*>(y.raw()) + y_begin * size;
   const StridedLoop loop(x.device(), shape, a, b);
-  on_device(x.device(),
-            [&](auto tag) { copy_strided_on(tag, loop, size_of(x.dtype()), from, to); });
+  on_device(x.device(), [&](auto tag) { copy_strided_on(tag, loop, word_of(x), from, to); });
 }
 
 /// Copies a block [outer, n, inner] whose slabs [n, inner] lie x_slab and y_slab entries apart.
@@ -30,9 +35,8 @@ void copy_slabs(const AxisView& block, const Tensor& x, std::int64_t x_begin, st
 
 void transpose_into(std::int64_t batch, std::int64_t n, std::int64_t m, const Tensor& x,
                     Tensor& y) {
-  on_device(x.device(), [&](auto tag) {
-    transpose_on(tag, batch, n, m, size_of(x.dtype()), x.raw(), y.raw());
-  });
+  on_device(x.device(),
+            [&](auto tag) { transpose_on(tag, batch, n, m, word_of(x), x.raw(), y.raw()); });
 }
 
 }  // namespace

@@ -17,15 +17,20 @@ void require_rows(const char* op, const Tensor& x) {
 }  // namespace
 
 LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return layer_norm(x, weight, bias, x.dtype());
+}
+
+LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                            DType type_of_y) {
   require_rows("layer_norm", x);
   require_same_kind("layer_norm", {&x, &weight, &bias});
   const Shape width{x.size(-1)};
   ENSURE(weight.shape() == width && bias.shape() == width, "layer_norm: expected weight and bias ",
          width, " for x ", x, ", got ", weight, " and ", bias);
   const Shape per_row = x.shape().without(-1);
-  LayerNormForward f{empty_like(x),            // [..., E]
-                     empty_like(x, per_row),   // [...]
-                     empty_like(x, per_row)};  // [...]
+  LayerNormForward f{Tensor::empty(x.shape(), type_of_y, x.device()),  // [..., E]
+                     empty_like(x, per_row),                           // [...]
+                     empty_like(x, per_row)};                          // [...]
   on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
       if (fused_layer_norm(x, weight, bias, f)) return;

@@ -15,20 +15,20 @@ namespace {
 
 using cuda::kWarp;
 
-template <class T> struct Forward {
+template <class T, class Y> struct Forward {
   const T* x;       // [rows, E]
   const T* weight;  // [E]
   const T* bias;    // [E]
-  T* y;             // [rows, E]
+  Y* y;             // [rows, E]
   T* mean;          // [rows]
   T* inv_std;       // [rows]
   std::int64_t rows;
   int e;
 };
 
-template <class R> __global__ void __launch_bounds__(cuda::kBlockThreads)
-    forward_kernel(cuda::Late<Forward<typename R::T>> late) {
-  const Forward<typename R::T>& in = late.wait();
+template <class R, class Y> __global__ void __launch_bounds__(cuda::kBlockThreads)
+    forward_kernel(cuda::Late<Forward<typename R::T, Y>> late) {
+  const Forward<typename R::T, Y>& in = late.wait();
   using T = typename R::T;
   constexpr int kRows = cuda::kBlockThreads / R::kLanes;  // of a block at a time
   const R weight(in.weight, in.e), bias(in.bias, in.e);
@@ -131,12 +131,14 @@ bool fused_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
   if (x.rows() == 0) return true;
   dispatch_float(x.dtype(), [&]<class T>() {
     norm_rows::dispatch_width<T>(x.cols(), [&]<class R>() {
-      cuda::launch(
-          {"layer norm", cuda::grid_for(x.rows(), cuda::kBlockThreads / R::kLanes),
-           cuda::kBlockThreads},
-          forward_kernel<R>,
-          Forward<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), f.y.data<T>(), f.mean.data<T>(),
-                     f.inv_std.data<T>(), x.rows(), static_cast<int>(x.cols())});
+      dispatch_written<T>(f.y.dtype(), [&]<class Y>() {
+        cuda::launch({"layer norm", cuda::grid_for(x.rows(), cuda::kBlockThreads / R::kLanes),
+                      cuda::kBlockThreads},
+                     forward_kernel<R, Y>,
+                     Forward<T, Y>{x.data<T>(), weight.data<T>(), bias.data<T>(), f.y.data<Y>(),
+                                   f.mean.data<T>(), f.inv_std.data<T>(), x.rows(),
+                                   static_cast<int>(x.cols())});
+      });
     });
   });
   return true;

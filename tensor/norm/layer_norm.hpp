@@ -13,6 +13,9 @@ struct LayerNormForward {
 };
 [[nodiscard]] LayerNormForward layer_norm(const Tensor& x, const Tensor& weight,
                                           const Tensor& bias);
+/// The same with y of another type: bf16 of f32, where products alone read it (gemm/operand.hpp).
+[[nodiscard]] LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                                          DType type_of_y);
 
 struct LayerNormBackward {
   Tensor dx, dweight, dbias;  // [..., E], [E], [E]

@@ -6,17 +6,17 @@
 namespace skytape::tensor {
 namespace {
 
-template <class T> struct LayerNormRow {
+template <class T, class Y> struct LayerNormRow {
   const T* x;       // [rows, E]
   const T* weight;  // [E]
   const T* bias;    // [E]
-  T* y;             // [rows, E]
+  Y* y;             // [rows, E]
   T* mean;          // [rows]
   T* inv_std;       // [rows]
   std::int64_t e;   // E
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const T* const from = x + row * e;
-    T* const to = y + row * e;
+    Y* const to = y + row * e;
     const T* const w = weight;
     const T* const b = bias;
     const T share = T(1) / static_cast<T>(e);
@@ -27,7 +27,8 @@ template <class T> struct LayerNormRow {
       return centred * centred;
     });
     const T rstd = T(1) / math::sqrt(variance + static_cast<T>(kLayerNormEpsilon));
-    team.each(e, [=](std::int64_t i) { to[i] = (from[i] - mu) * rstd * w[i] + b[i]; });
+    team.each(e,
+              [=](std::int64_t i) { to[i] = static_cast<Y>((from[i] - mu) * rstd * w[i] + b[i]); });
     if (team.leader()) {
       mean[row] = mu;
       inv_std[row] = rstd;
@@ -79,9 +80,11 @@ template <class T> struct ParameterEntry {
 void layer_norm_on(Backend, const Tensor& x, const Tensor& weight, const Tensor& bias,
                    LayerNormForward& f) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    rows(x.rows(), x.cols(),
-         LayerNormRow<T>{x.data<T>(), weight.data<T>(), bias.data<T>(), f.y.data<T>(),
-                         f.mean.data<T>(), f.inv_std.data<T>(), x.cols()});
+    dispatch_written<T>(f.y.dtype(), [&]<class Y>() {
+      rows(x.rows(), x.cols(),
+           LayerNormRow<T, Y>{x.data<T>(), weight.data<T>(), bias.data<T>(), f.y.data<Y>(),
+                              f.mean.data<T>(), f.inv_std.data<T>(), x.cols()});
+    });
   });
 }
 

@@ -29,9 +29,15 @@ template <class T_, int kLanes_, int kOwn_> struct Row {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) own[i] = cuda::load_four(row, column(i), e);
   }
-  __device__ void store(T* row, int e) const {
+  /// Writes it as numbers of its own type, or of another.
+  template <class Y> __device__ void store(Y* row, int e) const {
 #pragma unroll
-    for (int i = 0; i < kOwn; ++i) cuda::store_four(own[i], row, column(i), e);
+    for (int i = 0; i < kOwn; ++i) {
+      cuda::Four<Y> four;
+#pragma unroll
+      for (int u = 0; u < 4; ++u) four.x[u] = static_cast<Y>(own[i].x[u]);
+      cuda::store_four(four, row, column(i), e);
+    }
   }
 
   /// Returns the column where the lane's i-th four begin, and which of the warp's rows it has.

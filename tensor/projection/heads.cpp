@@ -7,6 +7,7 @@
 
 #include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/projection/heads_plan.hpp"
 #include "tensor/projection/token_products.hpp"
@@ -108,10 +109,11 @@ namespace {
 ProjectionGradients backward_by_definition(const HeadsPlan& plan, const Tensor& x,
                                            std::span<const Tensor> weights,
                                            std::span<const Tensor> dy) {
-  const auto [rows, sums] = gather_heads(dy);  // [B N, P H D], [P H D]
-  const Tensor tokens = x.reshape({plan.rows(), plan.width});
+  const DType type = operand_type(x, weights[0]);
+  const auto [rows, sums] = gather_heads(dy, type);  // [B N, P H D], [P H D]
+  const Tensor tokens = as_operand(x.reshape({plan.rows(), plan.width}), type);
   return {
-      matmul(rows, stack_weights(weights)).reshape(x.shape()),
+      matmul(rows, as_operand(stack_weights(weights), type)).reshape(x.shape()),
       matmul(rows, tokens, Op::transpose, Op::none).reshape({plan.parts, plan.out(), plan.width}),
       sums.reshape({plan.parts, plan.out()})};
 }
@@ -217,11 +219,11 @@ AddedBiasGradients add_biases_backward(const Tensor& sums, std::span<const Tenso
   return d;
 }
 
-GatheredHeads gather_heads(std::span<const Tensor> parts) {
+GatheredHeads gather_heads(std::span<const Tensor> parts, DType type_of_rows) {
   const HeadsPlan plan = plan_of_parts("gather_heads", parts);
   const Tensor& known =
       *std::find_if(parts.begin(), parts.end(), [](const Tensor& part) { return part.defined(); });
-  GatheredHeads g{empty_like(known, {plan.rows(), plan.columns()}),
+  GatheredHeads g{Tensor::empty({plan.rows(), plan.columns()}, type_of_rows, known.device()),
                   empty_like(known, {plan.columns()})};
   on_device(known.device(), [&](auto tag) { gather_heads_on(tag, plan, parts, g); });
   return g;

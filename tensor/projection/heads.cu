@@ -17,17 +17,17 @@ namespace skytape::tensor {
 namespace {
 
 /// Entry (i, j) of the gathered matrix, stored as it is summed: columns() asks for each one once.
-template <class T> struct GatheredEntry {
+template <class T, class Y> struct GatheredEntry {
   HeadsPlan plan;
   OfEach<const T> parts;  // [B, H, N, D]
-  T* rows;                // [B N, P H D]
+  Y* rows;                // [B N, P H D]
   HD T operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
     const std::int64_t p = plan.part_of(j);
     const T* const from = parts.at(p);
     const T value = from == nullptr
                         ? T(0)
                         : from[plan.place_of_row(i) + plan.place_in_part(j - p * plan.out())];
-    rows[i * plan.columns() + j] = value;
+    rows[i * plan.columns() + j] = static_cast<Y>(value);
     return value;
   }
   HD T operator()(int k, std::int64_t o, std::int64_t i) const { return (*this)(k, o, i, 0); }
@@ -295,10 +295,12 @@ void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<co
 }
 
 void gather_heads_on(Cuda, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g) {
-  dispatch_float(g.rows.dtype(), [&]<class T>() {
-    columns<1, T>(1, g.rows.size(0), g.rows.size(1),
-                  GatheredEntry<T>{plan, of_each<const T>(parts), g.rows.data<T>()},
-                  g.sums.data<T>());
+  dispatch_float(g.sums.dtype(), [&]<class T>() {
+    dispatch_written<T>(g.rows.dtype(), [&]<class Y>() {
+      columns<1, T>(1, g.rows.size(0), g.rows.size(1),
+                    GatheredEntry<T, Y>{plan, of_each<const T>(parts), g.rows.data<Y>()},
+                    g.sums.data<T>());
+    });
   });
 }
 

@@ -47,8 +47,9 @@ struct GatheredHeads {
   Tensor rows;  // [B N, P H D]
   Tensor sums;  // [P H D], of all rows: the biases' gradients
 };
-/// parts: P of [B, H, N, D]. An undefined one counts as zero, but at least one is defined.
-[[nodiscard]] GatheredHeads gather_heads(std::span<const Tensor> parts);
+/// parts: P of [B, H, N, D]. An undefined one counts as zero, but at least one is defined. The rows
+/// have the parts' type, or on CUDA bf16, where products alone read them (gemm/operand.hpp).
+[[nodiscard]] GatheredHeads gather_heads(std::span<const Tensor> parts, DType type_of_rows);
 
 /// The weights one below the other: P of [H D, E] -> [P H D, E].
 [[nodiscard]] Tensor stack_weights(std::span<const Tensor> weights);

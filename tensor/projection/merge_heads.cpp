@@ -2,16 +2,18 @@
 
 #include "tensor/core/on_device.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/kernels/elementwise.hpp"
-#include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
+#include "tensor/projection/heads.hpp"
 #include "tensor/projection/token_products.hpp"
 
 namespace skytape::tensor {
 namespace {
 
-/// Heads side by side: [B, H, N, D] -> [B N, H D].
-Tensor merged(const Tensor& a) {
+/// Heads side by side as an operand: [B, H, N, D] -> [B N, H D].
+Tensor merged(const Tensor& a, DType type) {
+  if (type == DType::bf16) return gather_heads({&a, 1}, type).rows;  // rounded on the way
   return swap_middle(a).reshape({a.size(0) * a.size(2), a.size(1) * a.size(3)});
 }
 
@@ -48,7 +50,9 @@ Tensor merge_heads(const Tensor& x, const Tensor& a, const Tensor& weight, const
     }
     return y;
   }
-  return add_dropout(x, linear(merged(a), weight, bias).reshape(x.shape()), dropout);
+  const DType type = operand_type(x, weight);
+  const Tensor out = linear(merged(a, type), as_operand(weight, type), bias);  // [B N, E]
+  return add_dropout(x, out.reshape(x.shape()), dropout);
 }
 
 // do = drop(dy)   dW = doᵀ merge(a)   db = sum of do's rows   merge(da) = do W
@@ -64,10 +68,12 @@ MergeGradients merge_heads_backward(const Tensor& a, const Tensor& weight, const
     return {da, all.slice(0, weight.numel()).reshape(weight.shape()),
             all.slice(weight.numel(), all.numel())};
   }
-  const Tensor rows = tensor::dropout(dy, dropout).reshape({dy.rows(), dy.cols()});  // [B N, E]
+  const DType type = operand_type(dy, weight);
+  const auto [rows, sums] = operand_and_sums(  // [B N, E], [E]
+      tensor::dropout(dy, dropout).reshape({dy.rows(), dy.cols()}), type);
   const Shape side_by_side{a.size(0), a.size(2), a.size(1), a.size(3)};
-  return {swap_middle(matmul(rows, weight).reshape(side_by_side)),
-          matmul(rows, merged(a), Op::transpose, Op::none), sum(rows, 0)};
+  return {swap_middle(matmul(rows, as_operand(weight, type)).reshape(side_by_side)),
+          matmul(rows, merged(a, type), Op::transpose, Op::none), sums};
 }
 
 }  // namespace skytape::tensor

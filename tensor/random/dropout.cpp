@@ -62,11 +62,16 @@ Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& optio
 }
 
 Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options) {
+  return bias_gelu_dropout(x, bias, options, x.dtype());
+}
+
+Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options,
+                         DType type_of_y) {
   require_same_kind("bias_gelu_dropout", {&x, &bias});
   const DropoutPlan p = dropout_plan("bias_gelu_dropout", x.shape(), x.device(), options);
   ENSURE(bias.shape() == Shape{x.size(2)}, "bias_gelu_dropout: expected a bias [F] for x ", x,
          ", got ", bias);
-  Tensor y = empty_like(x);  // [B, N, F]
+  Tensor y = Tensor::empty(x.shape(), type_of_y, x.device());  // [B, N, F]
   on_device(x.device(), [&](auto tag) { bias_gelu_dropout_on(tag, p, x, bias, y); });
   return y;
 }

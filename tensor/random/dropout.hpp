@@ -35,8 +35,11 @@ inline constexpr int kDropoutChunk = 128;
 [[nodiscard]] Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& options);
 
 /// y = dropout(gelu(x + bias)) and its backward (dx; dbias is its column sum). x: [B, N, F], bias:
-/// [F].
+/// [F]. The second has y of another type: bf16 of f32, where products alone read it
+/// (gemm/operand.hpp).
 [[nodiscard]] Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options);
+[[nodiscard]] Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options,
+                                       DType type_of_y);
 [[nodiscard]] Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias,
                                                 const Dropout& options, const Tensor& dy);
 

@@ -40,16 +40,16 @@ HD std::int64_t column(std::int64_t base, std::int64_t width) {
   return remainder < 0 ? remainder + width : remainder;
 }
 
-template <class T> struct BiasGelu {
+template <class T, class Y> struct BiasGelu {
   const T* x;          // [B, N, F]
   const T* bias;       // [F], continued periodically as far as a chunk reaches
-  T* y;                // [B, N, F]
+  Y* y;                // [B, N, F]
   std::int64_t width;  // F
   HD auto at(std::int64_t base) const {
     return
         [x = x + base, bias = bias + column(base, width), y = y + base](std::int64_t i, T factor) {
           const T z = x[i] + bias[i];
-          y[i] = z * math::normal_cdf(z) * factor;
+          y[i] = static_cast<Y>(z * math::normal_cdf(z) * factor);
         };
   }
 };
@@ -109,7 +109,9 @@ void bias_gelu_dropout_on(Backend, const DropoutPlan& plan, const Tensor& x, con
                           Tensor& y) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const Tensor b = periodic<T>(bias);
-    each_entry<T>(plan, BiasGelu<T>{x.data<T>(), b.data<T>(), y.data<T>(), bias.numel()});
+    dispatch_written<T>(y.dtype(), [&]<class Y>() {
+      each_entry<T>(plan, BiasGelu<T, Y>{x.data<T>(), b.data<T>(), y.data<Y>(), bias.numel()});
+    });
   });
 }
 

@@ -11,8 +11,8 @@
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/bf16.hpp"
 #include "tensor/core/on_device.hpp"
-#include "tensor/gemm/bf16.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
@@ -37,7 +37,7 @@ struct Sizes {
 Tensor bf16_tensor(const Shape& shape, std::uint64_t seed, double reach) {
   std::vector<double> values =
       random_tensor(shape, DType::f64, Device::cpu, seed, -reach, reach).to_vector();
-  for (double& x : values) x = tensor::from_bf16(tensor::bf16_bits(static_cast<float>(x)));
+  for (double& x : values) x = static_cast<float>(Bf16(static_cast<float>(x)));
   return Tensor::from(values, shape, DType::f64, Device::cpu);
 }
 

@@ -22,8 +22,9 @@ struct Sizes {
 
 // The kernel has 128 tokens at a time and adds up to 512; it is compiled for E = 64 and F = 128.
 // Simulated, forward has two blocks, which walk the tokens, and backward three in the longest case.
-const Sizes kSizes[] = {{1, 1, 64, 128},  {3, 45, 64, 128}, {2, 550, 64, 128},
-                        {1, 129, 32, 64}, {3, 50, 16, 128}, {2, 37, 64, 16}};
+// The last is by the definition, with operands that CUDA keeps in bf16.
+const Sizes kSizes[] = {{1, 1, 64, 128},  {3, 45, 64, 128}, {2, 550, 64, 128}, {1, 129, 32, 64},
+                        {3, 50, 16, 128}, {2, 37, 64, 16},  {2, 516, 256, 264}};
 
 /// Dropout of some rows of longer sequences, in the middle of a batch.
 Dropout dropping(const Sizes& s, double rate, std::uint64_t key) {
@@ -101,5 +102,20 @@ TEST_CASE("on CUDA an MLP is one kernel forward and two backward, and keeps 32 b
   CHECK(saved.metadata.bytes() == 32 * kTokens);
   (void)tensor::mlp_backward(x, w, {}, {}, saved, somewhere(x.shape()));
   CHECK(LaunchesOnly::all().size() == 3);  // the second adds the chunks' sums
+}
+
+TEST_CASE("on CUDA a wide MLP at bf16 keeps both operands of its products in two bytes a number") {
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const cuda_simulator::LaunchesOnly only;
+  const auto somewhere = [](const Shape& shape) {
+    return Tensor::empty(shape, DType::f32, Device::cuda);
+  };
+  const tensor::MlpWeights w{somewhere({256}),       somewhere({256}),  1,
+                             somewhere({1024, 256}), somewhere({1024}), somewhere({256, 1024}),
+                             somewhere({256})};
+  const tensor::MlpSaved saved = tensor::mlp(somewhere({2, 512, 256}), w, {}, {}).saved;
+  CHECK(saved.norm.y.bytes() == 2 * 1024 * 256);
+  CHECK(saved.u.bytes() == 2 * 1024 * 1024);
+  CHECK(saved.z.bytes() == 4 * 1024 * 1024);  // GELU's slope is not taken of rounded numbers
 }
 #endif

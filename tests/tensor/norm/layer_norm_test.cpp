@@ -146,3 +146,17 @@ TEST_CASE("layer norm's backward sums no rows to zero, and repeats bit for bit")
     }
   });
 }
+
+TEST_CASE("layer norm writes bf16 as its f32 rounded") {
+  for_each_device([](Device device) {
+    for (const Shape& shape : kShapes) {
+      CAPTURE(shape);
+      const Tensor x = random_tensor(shape, DType::f32, device, 1);
+      const Tensor w = random_tensor({shape[-1]}, DType::f32, device, 2);
+      const Tensor b = random_tensor({shape[-1]}, DType::f32, device, 3);
+      const Tensor y = tensor::layer_norm(x, w, b, DType::bf16).y;
+      CHECK(y.dtype() == DType::bf16);
+      CHECK(y.to_vector() == tensor::layer_norm(x, w, b).y.to(DType::bf16).to_vector());
+    }
+  });
+}

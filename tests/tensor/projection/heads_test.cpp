@@ -120,7 +120,7 @@ TEST_CASE("gradients by head are gathered entry by entry, and summed over all to
             random_tensor({s.B, s.H, s.N, s.D}, dtype, device, static_cast<std::uint64_t>(30 + p)));
       }
       if (s.P > 1) parts[0] = Tensor();  // zeros
-      const tensor::GatheredHeads g = tensor::gather_heads(parts);
+      const tensor::GatheredHeads g = tensor::gather_heads(parts, dtype);
       const std::int64_t columns = s.P * s.H * s.D;
       REQUIRE(g.rows.shape() == Shape{s.B * s.N, columns});
       REQUIRE(g.sums.shape() == Shape{columns});
@@ -139,7 +139,11 @@ TEST_CASE("gradients by head are gathered entry by entry, and summed over all to
       }
       CHECK(g.rows.to_vector() == rows);
       CHECK(relative_error(g.sums, sums) <= 20 * rounding(dtype));
-      CHECK(tensor::gather_heads(parts).sums.to_vector() == g.sums.to_vector());
+      CHECK(tensor::gather_heads(parts, dtype).sums.to_vector() == g.sums.to_vector());
+      if (device == Device::cpu || dtype != DType::f32) continue;
+      const tensor::GatheredHeads rounded = tensor::gather_heads(parts, DType::bf16);
+      CHECK(rounded.rows.to_vector() == g.rows.to(DType::bf16).to_vector());
+      CHECK(rounded.sums.to_vector() == g.sums.to_vector());
     }
   });
 }
@@ -169,7 +173,7 @@ TEST_CASE("on CUDA projections by head are one kernel, and the sums of their bia
   const Tensor y = tensor::project_heads(x, weights, biases, 2);
   CHECK(LaunchesOnly::all().size() == 1);
   const std::vector<Tensor> parts = {y[0], y[1], y[2]};
-  (void)tensor::gather_heads(parts);
+  (void)tensor::gather_heads(parts, DType::f32);
   CHECK(LaunchesOnly::all().size() == 3);  // the second adds the chunks' sums
 }
 #endif
