@@ -71,6 +71,11 @@ std::string shown(const Identity& identity, const std::string& key) {
   return found == identity.end() ? "absent" : data::printable(found->second, 200);
 }
 
+/// Returns whether the key names a split of the data, whose value is its fingerprint.
+bool is_of_split(std::string_view key) {
+  return key.starts_with(kOfData) && key != std::string(kOfData) + "name";
+}
+
 /// The keys in which two differ, settings in the order of their names.
 std::vector<std::string> keys_that_differ(const Identity& there, const Identity& here) {
   std::vector<std::string> keys;
@@ -119,15 +124,23 @@ std::string differences(const Identity& there, const Identity& here) {
   constexpr std::size_t kMostShown = 20;  // with their values
   const std::vector<std::string> keys = keys_that_differ(there, here);
   const std::size_t count = std::min(keys.size(), kMostShown);
-  std::vector<std::string> parts;
-  const std::string train = std::string(kOfData) + "train";
-  const bool other_data = std::ranges::find(keys, train) != keys.end();
+  std::vector<std::string> parts, splits;  // of the splits the fingerprints differ
   for (const std::string& key : std::span(keys).first(count)) {
-    if (other_data && key != train && key.starts_with(kOfData)) {
-      parts.push_back(key + " too");  // one split's fingerprints say that the data are others
+    if (is_of_split(key)) {
+      splits.push_back(key.substr(kOfData.size()));
       continue;
     }
     parts.push_back(fmt::format("{}: {} there, {} here", key, shown(there, key), shown(here, key)));
+  }
+  if (!splits.empty()) {  // train before others: one fingerprint says that the data are others
+    std::ranges::reverse(splits);
+    const std::string key = std::string(kOfData) + splits[0];
+    const auto rest = std::span(splits).subspan(1);
+    parts.push_back(
+        fmt::format("{}: fingerprint {} there, {} here{}", key, shown(there, key), shown(here, key),
+                    rest.empty() ? ""
+                                 : fmt::format("; {} differ{} as well", listed(rest, " and "),
+                                               rest.size() == 1 ? "s" : "")));
   }
   if (count < keys.size()) {
     parts.push_back("and of these keys, too: " + listed(std::span(keys).subspan(count)));

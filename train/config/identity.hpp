@@ -25,7 +25,7 @@ using Identity = std::map<std::string, std::string>;
 /// Returns it without the data, which a configuration knows only when they are open.
 [[nodiscard]] Identity without_data(Identity identity);
 
-/// Every key in which two runs differ, in words: "lr: 1e-4 there, 2e-4 here; data, test: …". Empty
+/// Every key in which two runs differ, in words: "lr: 1e-4 there, 2e-4 here; data, train: …". Empty
 /// for the same run. Values are as the files spell them.
 [[nodiscard]] std::string differences(const Identity& there, const Identity& here);
 

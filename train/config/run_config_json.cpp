@@ -52,10 +52,17 @@ constexpr JsonPart kParts[] = {
     {"pretraining.train_seconds", Is::number},
 };
 constexpr JsonPart kProvenanceParts[] = {
-    {"data_provenance", Is::object},       {"data_provenance.how", Is::text},
-    {"data_provenance.labels", Is::texts}, {"data_provenance.pairs", Is::flag},
-    {"data_provenance.tokens", Is::text},  {"data_provenance.vocabulary", Is::texts},
+    {"data_provenance", Is::object},
+    {"data_provenance.how", Is::text},
+    {"data_provenance.labels", Is::texts},
+    {"data_provenance.pairs", Is::flag},
+    {"data_provenance.tokens", Is::text},
+    {"data_provenance.vocabulary", Is::texts},
     {"data_provenance.sources", Is::list},
+    {"data_provenance.generator", Is::text},
+    {"data_provenance.data_seed", Is::natural},
+    {"data_provenance.examples", Is::natural},
+    {"data_provenance.images", Is::natural},
 };
 constexpr JsonPart kSettingParts[] = {{"value", Is::text}, {"origin", Is::text}};
 constexpr JsonPart kSourceParts[] = {

@@ -59,10 +59,13 @@ Json columns_of(const Json& provenance) {
 void refuse_other_run(const fs::path& folder, const Json& config) {
   const fs::path path = config_file(folder);
   if (!fs::exists(path)) return;
-  const std::string found = differences(read_config(folder), config);
+  const Json saved = read_config(folder);
+  const std::string found = differences(saved, config);
   if (found.empty()) return;
-  throw UsageError(
-      fmt::format("{}: --resume refuses another configuration: {}", folder.string(), found));
+  const bool other_data = data::member(saved, "data") != data::member(config, "data");
+  throw UsageError(fmt::format("{}: --resume refuses another configuration: {}{}", folder.string(),
+                               found,
+                               other_data ? "; --data FOLDER says where the run's data are" : ""));
 }
 
 void refuse_other_meaning(const Json& one, const std::string& of_one, const Json& other,

@@ -47,6 +47,16 @@ Json full_config(const RunConfig& config, const Splits& splits, const TrainOptio
   return j;
 }
 
+/// Returns the provenance of the data that a run which continues was trained on, on all ranks; null
+/// where there is none.
+Json saved_provenance(const TrainOptions& options) {
+  return data::parse_json(options.ranks->first([&] {
+    const bool goes_on = resumes(options) && fs::exists(config_file(options.out));
+    return data::json_text(goes_on ? data::member(read_config(options.out), "data_provenance")
+                                   : Json());
+  }));
+}
+
 /// Makes sure that all ranks mean the same run, and that there is work for each.
 void check_ranks(const OpenRun& run) {
   const TrainOptions& options = run.options;
@@ -147,7 +157,7 @@ void broadcast(OpenRun& run) {
 
 OpenRun open_run(const RunConfig& config, const TrainOptions& options, Progress& progress) {
   const Ranks& ranks = *options.ranks;
-  const Splits splits = open_splits(config, progress, ranks);
+  const Splits splits = open_splits(config, saved_provenance(options), progress, ranks);
   const RunConfig own = fitted(config, splits.train);
   const std::int64_t longest = longest_sequence(splits.train);
   OpenRun run{.options = options,

@@ -75,8 +75,10 @@ Json facts_of(const RunConfig& config, const Splits& splits, const Json& flags) 
 
 }  // namespace
 
-Splits open_splits(const RunConfig& config, Progress& progress, const Ranks& ranks) {
-  once_a_host(ranks, [&] { ensure_prepared(*config.task, config.data_root, progress); });
+Splits open_splits(const RunConfig& config, const Json& provenance, Progress& progress,
+                   const Ranks& ranks) {
+  once_a_host(ranks,
+              [&] { ensure_prepared(*config.task, config.data_root, provenance, progress); });
   std::optional<Splits> splits;
   together(ranks, [&] { splits.emplace(open_splits(config, progress)); });
   return *splits;

@@ -12,7 +12,8 @@
 namespace skytape::train {
 
 /// Opens all splits of a run, prepared or not, on each host.
-[[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress, const Ranks& ranks);
+[[nodiscard]] Splits open_splits(const RunConfig& config, const data::Json& provenance,
+                                 Progress& progress, const Ranks& ranks);
 
 /// Returns how these ranks split a batch. On a CPU as one process does; on a GPU each gets an equal
 /// part.

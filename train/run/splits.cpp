@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "data/files/json.hpp"
+#include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/settings.hpp"
 #include "train/run/class_weights.hpp"
@@ -39,24 +40,44 @@ data::Json as_json(const KeyInfo& key, const std::string& value) {
   return value;
 }
 
+/// Returns the settings that generate the data of this provenance again.
+data::PrepareOptions settings_of(const data::TaskInfo& task, const std::filesystem::path& root,
+                                 const data::Json& provenance) {
+  const std::string made_by = provenance.value("generator", "");
+  if (provenance.value("how", "") != "generated" || made_by != task.generator) {
+    throw DataError(fmt::format(
+        "{}: the run's data are not there, and generated ones would be others: they were {}; "
+        "--data FOLDER says where they are",
+        (root / task.name).string(),
+        made_by.empty() ? "read from files"
+                        : fmt::format("made by '{}', not by '{}'", made_by, task.generator)));
+  }
+  data::PrepareOptions options;
+  options.data_seed = provenance.value("data_seed", options.data_seed);
+  options.limit = provenance.value("examples", provenance.value("images", options.limit));
+  return options;
+}
+
 }  // namespace
 
 void ensure_prepared(const data::TaskInfo& task, const std::filesystem::path& root,
-                     Progress& progress) {
+                     const data::Json& provenance, Progress& progress) {
   if (data::is_prepared(task, root)) return;
-  if (!task.generator.empty()) {
-    progress.line(fmt::format("{} is not in {}: generating it, once", task.name, root.string()));
-  }
-  data::PrepareOptions options;
+  const bool again = !task.generator.empty() && provenance.is_object();
+  data::PrepareOptions options =
+      again ? settings_of(task, root, provenance) : data::PrepareOptions();
   options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
     progress.at(what, done, total);
   };
   options.warn = [&](std::string_view text) { progress.line(fmt::format("warning: {}", text)); };
+  if (!task.generator.empty()) {
+    progress.line(fmt::format("{} is not in {}: generating it, once", task.name, root.string()));
+  }
   data::prepare(task, root, options);
 }
 
 Splits open_splits(const RunConfig& config, Progress& progress) {
-  ensure_prepared(*config.task, config.data_root, progress);
+  ensure_prepared(*config.task, config.data_root, {}, progress);
   const auto open = [&](std::string_view split) {
     return data::open(*config.task, config.data_root, split, config.dev_rule);
   };

@@ -5,16 +5,17 @@
 
 #include "data/cache/dataset.hpp"
 #include "data/files/json_fwd.hpp"
-#include "data/prepare.hpp"
 #include "train/config/run_config.hpp"
 #include "train/process/progress.hpp"
 
 namespace skytape::train {
 
 /// Prepares the task's data unless they are there: generates them, saying so. DataError with the
-/// command to type when they cannot be generated.
+/// command to type when they cannot be generated. `provenance` is that of the data of a run which
+/// continues, else null: its data are generated again, by the settings that it names. DataError if
+/// they were not generated, or by another generator.
 void ensure_prepared(const data::TaskInfo& task, const std::filesystem::path& root,
-                     Progress& progress);
+                     const data::Json& provenance, Progress& progress);
 
 struct Splits {
   data::Dataset train, dev, test;

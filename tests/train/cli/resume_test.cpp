@@ -1,4 +1,5 @@
 // --resume from outside: what need not be said again, and what is refused before the first step.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <fstream>
@@ -125,6 +126,38 @@ TEST_CASE("--resume takes a folder without a run for a slip where no task is sai
     CHECK(contains(f.err, "no run to continue in " + w.run("typo").string()));
     CHECK_FALSE(fs::exists(w.run("typo")));
   }
+}
+
+TEST_CASE("a resumed run generates its own data where they are missing, and never others") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  data::synthetic::small_listops(w.folder.path() / "other", 140, 1, 9);
+  Words train = w.train("run", 8, {"--stop-after", "3"});
+  *(std::find(train.begin(), train.end(), "--data") + 1) = (w.folder.path() / "other").string();
+  REQUIRE(w.finish(train).code == 0);
+  fs::remove_all(w.folder.path() / "other");
+  const Words resume = {"train", "--resume", "--out", w.run("run").string(), "--stop-after", "5"};
+  const Finished again = w.finish(resume);
+  CHECK_MESSAGE(again.code == 0, again.err);
+  CHECK(contains(again.err, "generating it, once"));
+
+  fs::remove_all(w.folder.path() / "other");
+  data::Json config = data::parse_json(read_file(w.run("run") / "config.json"));
+  const auto refused = [&](const char* key, const data::Json& value, const char* expected) {
+    data::Json changed = config;
+    changed["data_provenance"][key] = value;
+    w.folder.write("run/config.json", data::json_text(changed));
+    const Finished f = w.finish(resume);
+    CAPTURE(f.err);
+    CHECK(f.code == 3);
+    CHECK(contains(f.err, "other/listops: the run's data are not there"));
+    CHECK(contains(f.err, expected));
+    CHECK(contains(f.err, "--data FOLDER says where they are"));
+    CHECK_FALSE(fs::exists(w.folder.path() / "other"));
+  };
+  refused("generator", "listops 0", "they were made by 'listops 0', not by 'official ");
+  config["data_provenance"].erase("generator");
+  refused("how", "read", "they were read from files");
 }
 
 TEST_CASE("--resume says where there is nothing, and refuses where a checkpoint is lost") {

@@ -77,7 +77,7 @@ TEST_CASE("data and first weights belong to a run, but for weights that it made 
   Json one = config_of(""), other = config_of("");
   one["data"] = {{"name", "listops"}, {"test", {{"examples", 5}, {"fingerprint", "123"}}}};
   other["data"] = {{"name", "listops"}, {"test", {{"examples", 5}, {"fingerprint", "0123"}}}};
-  CHECK(differences(one, other) == "data, test: 123 there, 0123 here");
+  CHECK(differences(one, other) == "data, test: fingerprint 123 there, 0123 here");
   CHECK(without_data(identity_of(one)) == without_data(identity_of(other)));
   one["data"] = other["data"];
   one["init"] = "a1";
