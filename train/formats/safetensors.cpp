@@ -138,10 +138,15 @@ void check_ranges(const std::filesystem::path& path, std::vector<Entry>& entries
   }
 }
 
+void read_into(std::ifstream& in, char* bytes, std::uint64_t count,
+               const std::filesystem::path& path) {
+  in.read(bytes, static_cast<std::streamsize>(count));
+  if (static_cast<std::uint64_t>(in.gcount()) != count) refuse(path, "it ends early");
+}
+
 std::string read_bytes(std::ifstream& in, std::uint64_t count, const std::filesystem::path& path) {
   std::string bytes(count, '\0');
-  in.read(bytes.data(), static_cast<std::streamsize>(count));
-  if (static_cast<std::uint64_t>(in.gcount()) != count) refuse(path, "it ends early");
+  read_into(in, bytes.data(), count, path);
   return bytes;
 }
 
@@ -156,23 +161,26 @@ void widen(Tensor& tensor, const char* bytes, const Convert& convert) {
   }
 }
 
-Tensor tensor_from(const std::filesystem::path& path, const Entry& entry, const std::string& data) {
+/// Reads the next tensor of the file.
+Tensor read_tensor(std::ifstream& in, const std::filesystem::path& path, const Entry& entry) {
   Tensor tensor = Tensor::empty(entry.shape, *entry.kind->dtype, Device::cpu);
-  const char* const bytes = data.data() + entry.begin;
+  const std::uint64_t count = entry.end - entry.begin;
   if (entry.kind->name == "F16") {
-    widen<Eigen::half, float>(tensor, bytes, [](Eigen::half value) -> float { return value; });
+    widen<Eigen::half, float>(tensor, read_bytes(in, count, path).data(),
+                              [](Eigen::half value) -> float { return value; });
   } else if (entry.kind->name == "BF16") {
-    widen<Eigen::bfloat16, float>(tensor, bytes,
+    widen<Eigen::bfloat16, float>(tensor, read_bytes(in, count, path).data(),
                                   [](Eigen::bfloat16 value) -> float { return value; });
   } else if (entry.kind->name == "I64") {
-    widen<std::int64_t, std::int32_t>(tensor, bytes, [&](std::int64_t value) {
+    const std::string bytes = read_bytes(in, count, path);
+    widen<std::int64_t, std::int32_t>(tensor, bytes.data(), [&](std::int64_t value) {
       if (value != static_cast<std::int32_t>(value)) {
         refuse(path, fmt::format("tensor {}: {} does not fit 32 bits", entry.name, value));
       }
       return static_cast<std::int32_t>(value);
     });
-  } else if (tensor.bytes() > 0) {
-    std::memcpy(tensor.raw(), bytes, tensor.bytes());
+  } else if (count > 0) {
+    read_into(in, static_cast<char*>(tensor.raw()), count, path);
   }
   return tensor;
 }
@@ -246,7 +254,8 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
   sync_folder(path.parent_path());
 }
 
-SafetensorsFile read_safetensors(const std::filesystem::path& path) {
+SafetensorsFile read_safetensors(const std::filesystem::path& path,
+                                 const std::function<bool(const std::string& name)>& wanted) {
   std::error_code error;
   const std::uint64_t file_bytes = std::filesystem::file_size(path, error);
   if (error) {
@@ -279,15 +288,16 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path) {
   const std::uint64_t data_bytes = file_bytes - sizeof(length) - length;
   check_ranges(path, entries, data_bytes);
 
-  const std::string data = read_bytes(in, data_bytes, path);
   std::uint64_t sum = 0;
   for (const Entry& entry : entries) {
     if (!entry.kind->dtype) {
       file.foreign.push_back({entry.name, std::string(entry.kind->name)});
+      in.seekg(static_cast<std::streamoff>(entry.end - entry.begin), std::ios::cur);
       continue;
     }
-    file.tensors.emplace_back(entry.name, tensor_from(path, entry, data));
-    sum = data::checksum(bytes_of(file.tensors.back().second), sum);
+    const Tensor tensor = read_tensor(in, path, entry);
+    sum = data::checksum(bytes_of(tensor), sum);
+    if (!wanted || wanted(entry.name)) file.tensors.emplace_back(entry.name, tensor);
   }
   const auto expected = file.metadata.find(kChecksumKey);
   if (expected == file.metadata.end()) return file;

@@ -115,11 +115,19 @@ CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::p
   }
 }
 
+bool of_training(const std::string& name) {
+  return name.starts_with("optimizer.") || name.starts_with("train.");
+}
+
+SafetensorsFile read_weights(const std::filesystem::path& path) {
+  return read_safetensors(path, [](const std::string& name) { return !of_training(name); });
+}
+
 void load_weights(const SafetensorsFile& file, const std::filesystem::path& path,
                   nn::Model& model) {
   for (Parameter& p : model.parameters().parameters()) load_into(file, path, p.name, p.value);
   for (const auto& [name, tensor] : file.tensors) {
-    if (name.starts_with("optimizer.") || name.starts_with("train.")) continue;
+    if (of_training(name)) continue;
     if (model.parameters().find(name) == nullptr) {
       throw DataError(fmt::format("{}: tensor {} is none of this model's", path.string(), name));
     }

@@ -37,6 +37,12 @@ struct CheckpointFacts {
 [[nodiscard]] CheckpointFacts read_facts(const SafetensorsFile& file,
                                          const std::filesystem::path& path);
 
+/// Returns whether a tensor of that name is state of training, which no model reads.
+[[nodiscard]] bool of_training(const std::string& name);
+
+/// Reads the weights and the metadata of a checkpoint, without the state of training.
+[[nodiscard]] SafetensorsFile read_weights(const std::filesystem::path& path);
+
 /// Sets every parameter and constant buffer of the model from the file. DataError naming `path` and
 /// the first tensor that is missing, unknown or of another shape.
 void load_weights(const SafetensorsFile& file, const std::filesystem::path& path, nn::Model& model);

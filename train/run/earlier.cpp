@@ -114,7 +114,7 @@ void load_best(const fs::path& path, const Json& config, const RunState& state, 
         "{}: missing, but step {} was the best so far and would be tested; --force starts anew",
         path.string(), state.best_step));
   }
-  const SafetensorsFile best = read_safetensors(path);
+  const SafetensorsFile best = read_weights(path);
   const CheckpointFacts facts = read_facts(best, path);
   std::string problem = differences(facts.config, config);
   // A kill between the two checkpoints of an evaluation leaves a best one of later steps.

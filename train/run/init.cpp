@@ -41,9 +41,6 @@ bool of_places(const std::string& name) {
          name == "model.embeddings.end_position_embeddings.weight" ||
          name == "model.embeddings.token_type_embeddings.weight";
 }
-bool of_training(const std::string& name) {
-  return name.starts_with("optimizer.") || name.starts_with("train.");
-}
 
 /// Returns the name that lists show for a tensor: a head as a whole, a layer's part for all layers.
 std::string part_of(const std::string& name) {
@@ -170,7 +167,7 @@ std::string training_text(const Json& facts) {
 
 Source open_source(const std::filesystem::path& file, const nn::Model& model, const Json& config) {
   if (std::filesystem::is_directory(file)) return open_encoder(file, model, config);
-  Source source{read_safetensors(file), {}, {}, {}};
+  Source source{read_weights(file), {}, {}, {}};
   source.tokens = config_in(source.weights);
   const Json facts = training_facts(source.weights, file);
   if (!facts.is_null()) {
@@ -183,7 +180,6 @@ Source open_source(const std::filesystem::path& file, const nn::Model& model, co
 std::string checksum_of(const std::vector<NamedTensor>& tensors) {
   std::uint64_t sum = 0;
   for (const auto& [name, tensor] : tensors) {
-    if (of_training(name)) continue;
     const auto* const bytes = static_cast<const std::uint8_t*>(tensor.raw());
     sum = data::checksum(data::as_bytes(name), sum);
     sum = data::checksum({bytes, tensor.bytes()}, sum);
@@ -209,14 +205,15 @@ std::filesystem::path checkpoint_in(const std::filesystem::path& run) {
 
 std::int64_t embedding_rows(const std::filesystem::path& file) {
   if (std::filesystem::is_directory(file)) return 0;
-  const SafetensorsFile weights = read_safetensors(file);
+  const SafetensorsFile weights =
+      read_safetensors(file, [](const std::string& name) { return name == kTokens; });
   const Tensor* const table = weights.find(kTokens);
   return table != nullptr && table->rank() == 2 ? table->size(0) : 0;
 }
 
 Json init_settings(const std::filesystem::path& file) {
   if (std::filesystem::is_directory(file)) return settings_of(encoder_facts(file));
-  const Json config = config_in(read_safetensors(file));
+  const Json config = config_in(read_safetensors(file, [](const std::string&) { return false; }));
   return config.is_object() ? data::member(config, "settings") : Json();
 }
 
@@ -230,7 +227,7 @@ Json init_facts(const std::filesystem::path& file) {
     tensors.insert(tensors.end(), encoder.head.begin(), encoder.head.end());
     return {{"init", checksum_of(tensors)}};
   }
-  const SafetensorsFile weights = read_safetensors(file);
+  const SafetensorsFile weights = read_weights(file);
   Json facts = {{"init", checksum_of(weights.tensors)}};
   if (was_pretrained(weights)) facts["pretraining"] = training_facts(weights, file);
   return facts;
@@ -271,7 +268,7 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
     ++loaded;
   }
   for (const auto& [name, tensor] : weights.tensors) {
-    if (of_training(name) || computed(name)) continue;
+    if (computed(name)) continue;
     if (!taken(name) || model.parameters().find(name) == nullptr) unused.push_back(name);
   }
   for (const auto& [name, dtype] : weights.foreign) {

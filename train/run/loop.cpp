@@ -164,7 +164,7 @@ std::int64_t load_selected(OpenRun& run) {
   std::int64_t step = 0;
   run.ranks().first([&] {
     const auto path = best_file(run.options.out);
-    const SafetensorsFile file = read_safetensors(path);
+    const SafetensorsFile file = read_weights(path);
     step = read_facts(file, path).state.step;
     load_weights(file, path, *run.model);
   });

@@ -63,7 +63,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   if (checkpoint == "best" && saved.config.select == Select::last) {
     saved.file = last_file(folder);
   }
-  const SafetensorsFile weights = read_safetensors(saved.file);
+  const SafetensorsFile weights = read_weights(saved.file);
   saved.step = facts_of_this_run(weights, saved.file, json).state.step;
   saved.provenance = data::member(json, "data_provenance");
   build(saved, weights);
@@ -72,7 +72,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
 
 SavedModel load_file(const std::filesystem::path& file, const RunConfig& config) {
   SavedModel saved;
-  const SafetensorsFile weights = read_safetensors(file);
+  const SafetensorsFile weights = read_weights(file);
   saved.config = config;
   const auto facts = weights.metadata.find("skytape.config");
   if (facts != weights.metadata.end()) {  // of custom data: what their tokens are

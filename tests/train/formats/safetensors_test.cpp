@@ -151,6 +151,26 @@ TEST_CASE("one flipped bit anywhere in the data is noticed") {
   }
 }
 
+TEST_CASE("tensors that are not wanted are left out, but under the checksum") {
+  const Folder folder;
+  const auto path = folder.path() / "x.safetensors";
+  write_safetensors(path,
+                    {{"a", numbers({2, 3}, DType::f32, 1)},
+                     {"b", numbers({6}, DType::f64, 7)},
+                     {"c", numbers({5}, DType::i32, 3)}},
+                    {});
+  const auto read = [&] {
+    return read_safetensors(path, [](const std::string& name) { return name == "b"; });
+  };
+  const SafetensorsFile file = read();
+  REQUIRE(file.tensors.size() == 1);
+  CHECK(file.find("b")->to_vector() == numbers({6}, DType::f64, 7).to_vector());
+  std::string bytes = read_file(path);
+  bytes.back() ^= 1;  // of c
+  folder.write("x.safetensors", bytes);
+  CHECK(error_of<DataError>([&] { (void)read(); }).find("corrupted") != std::string::npos);
+}
+
 TEST_CASE(
     "what the header says of tensors, and metadata, are under the checksum, too; former files had "
     "less") {
