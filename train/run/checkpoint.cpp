@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
 #include "data/files/json.hpp"
 #include "nn/model.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "train/config/run_config.hpp"
+#include "train/formats/json_file.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/run/run_folder.hpp"
 #include "train/step/trainer.hpp"
@@ -53,6 +59,55 @@ RunState state_from(const Json& j) {
   visit_numbers(s, [&]<class T>(const char* key, T& number) { number = j.at(key).get<T>(); });
   s.reached = time_to_accuracy_from(data::member(j, "time_to_accuracy"));
   return s;
+}
+
+constexpr JsonPart kStateParts[] = {{"step", JsonKind::natural},
+                                    {"epoch", JsonKind::natural},
+                                    {"position", JsonKind::natural},
+                                    {"evaluated", JsonKind::natural},
+                                    {"best_metric", JsonKind::number},
+                                    {"best_step", JsonKind::number},
+                                    {"stale", JsonKind::natural},
+                                    {"selecting", JsonKind::flag},
+                                    {"tokens", JsonKind::natural},
+                                    {"train_seconds", JsonKind::number},
+                                    {"waited_seconds", JsonKind::number},
+                                    {"summed_steps", JsonKind::natural},
+                                    {"time_to_accuracy", JsonKind::maybe_object}};
+
+/// A setting that is a whole number; a huge one where the configuration does not say it.
+std::int64_t whole_setting(const Json& config, const char* key) {
+  const Json& value = data::member(config, "settings", key, "value");
+  const auto number =
+      value.is_string() ? number_in<std::int64_t>(value.get<std::string>()) : std::nullopt;
+  return number.value_or(std::numeric_limits<std::int32_t>::max());
+}
+
+/// DataError unless the state is one that a run of this configuration can reach.
+void check_state(const Json& state, const Json& config, const std::string& file) {
+  const std::string place = file + ": skytape.state";
+  check_parts(state, kStateParts, place);
+  const auto refuse_outside = [&](const char* key, double low, double high) {
+    const Json& value = data::member(state, key);
+    if (value.is_null() || (value.get<double>() >= low && value.get<double>() <= high)) return;
+    refuse_json_part(place, key, fmt::format("a number in {}..{}", low, high), value);
+  };
+  const std::int64_t steps =
+      whole_setting(config, is_pretraining(config) ? "pretrain_steps" : "steps");
+  refuse_outside("step", 0, static_cast<double>(steps));
+  const double step = state.at("step").get<double>();
+  for (const char* key : {"evaluated", "stale", "summed_steps"}) refuse_outside(key, 0, step);
+  refuse_outside("best_step", -1, step);
+  const Json& examples = data::member(config, "data", "train", "examples");
+  if (!examples.is_null() && examples > 0) {
+    const double read = step * static_cast<double>(whole_setting(config, "batch"));
+    refuse_outside("epoch", 0, std::floor(read / examples.get<double>()));
+    refuse_outside("position", 0, examples.get<double>() - 1);
+  }
+  for (const char* key : {"train_seconds", "waited_seconds"}) {
+    const Json& value = data::member(state, key);
+    if (!value.is_null() && value < 0) refuse_json_part(place, key, "a number of 0 or more", value);
+  }
 }
 
 std::string metadata_of(const SafetensorsFile& file, const std::filesystem::path& path,
@@ -108,7 +163,9 @@ CheckpointFacts read_facts(const SafetensorsFile& file, const std::filesystem::p
   try {
     Json config = data::parse_json(metadata_of(file, path, kConfig));
     check_parts(config, path.string());
-    return {std::move(config), state_from(data::parse_json(metadata_of(file, path, kState)))};
+    const Json state = data::parse_json(metadata_of(file, path, kState));
+    check_state(state, config, path.string());
+    return {std::move(config), state_from(state)};
   } catch (const data::JsonError& e) {
     throw DataError(
         fmt::format("{}: not a checkpoint of skytape: {}", path.string(), data::problem_of(e)));

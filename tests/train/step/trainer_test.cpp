@@ -203,6 +203,44 @@ TEST_CASE("a checkpoint brings back weights, moments, sums and state") {
   CHECK(trainer.take_metrics().loss == second.take_metrics().loss);
 }
 
+TEST_CASE("a state that its run cannot reach is refused by file, key, range and value") {
+  const Folder folder;
+  const auto path = folder.path() / "last.safetensors";
+  nn::Model model(small_model("softmax", 0), DType::f32, Device::cpu, 5);
+  Trainer trainer(model, {}, {1e-3, 20, 4}, 5, {});
+  RunState state;
+  state.step = 15;
+  state.cursor = {6, 3};
+  state.best_step = state.evaluated = 10;
+  save_checkpoint(path, model, trainer, state,
+                  {{"settings", {{"steps", {{"value", "20"}}}, {"batch", {{"value", "3"}}}}},
+                   {"data", {{"train", {{"examples", 7}}}}}});
+  const SafetensorsFile good = read_safetensors(path);
+  CHECK(read_facts(good, path).state.best_step == 10);
+  const auto refusal = [&](const char* key, const data::Json& value) {
+    SafetensorsFile file = good;
+    data::Json said = data::parse_json(good.metadata.at("skytape.state"));
+    said[key] = value;
+    file.metadata["skytape.state"] = data::json_text(said);
+    std::string text = error_of<DataError>([&] { (void)read_facts(file, path); });
+    const std::string front = path.string() + ": skytape.state: " + key + ": expected ";
+    return text.starts_with(front) ? text.substr(front.size()) : text;
+  };
+  CHECK(refusal("step", 20) == "");
+  CHECK(refusal("step", 21) == "a number in 0..20, got 21");
+  CHECK(refusal("step", -1) == "a natural number, got -1");
+  CHECK(refusal("step", 1.5) == "a natural number, got 1.5");
+  CHECK(refusal("epoch", 7) == "a number in 0..6, got 7");
+  CHECK(refusal("position", 7) == "a number in 0..6, got 7");
+  CHECK(refusal("best_step", -2) == "a number in -1..15, got -2");
+  for (const char* key : {"evaluated", "best_step", "stale", "summed_steps"}) {
+    CAPTURE(key);
+    CHECK(refusal(key, 16).ends_with("..15, got 16"));
+  }
+  CHECK(refusal("selecting", 3) == "true or false, got 3");
+  CHECK(refusal("train_seconds", -0.5) == "a number of 0 or more, got -0.5");
+}
+
 TEST_CASE("weights that are not finite are never written over good ones") {
   const Folder folder;
   const auto path = folder.path() / "last.safetensors";
