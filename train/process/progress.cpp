@@ -82,8 +82,10 @@ double parse_duration(const std::string& flag, const std::string& text) {
                        : *unit == 'h'  ? 3600
                                        : 0;
   if (error != std::errc() || scale == 0 || !(value > 0 && value < 1e9)) {
-    throw UsageError(
-        fmt::format("{}: expected a time such as 90s, 20m or 1.5h, got '{}'", flag, text));
+    throw UsageError(fmt::format(
+        "{}: expected a time above 0 with its unit right behind it, such as 90s, 20m or "
+        "1.5h, got '{}'",
+        flag, text));
   }
   return value * scale;
 }

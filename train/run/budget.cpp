@@ -9,6 +9,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "train/config/keys.hpp"
 #include "train/process/progress.hpp"
 #include "train/run/memory_estimate.hpp"
 #include "train/run/time_left.hpp"
@@ -21,7 +22,7 @@ constexpr int kWarmUps = 2;               // steps that allocate, and capture wh
 constexpr int kFewestTimed = 3;           // timed steps after the warm-up, at least
 constexpr double kTimedSeconds = 2;       // and at least this long
 constexpr std::int64_t kFewestSteps = 3;  // of a schedule
-constexpr std::int64_t kMostSteps = std::int64_t{1} << 30;
+constexpr int kSomeSteps = 1 << 16;       // whose mean time is that of a very long schedule
 
 /// Means over some steps.
 struct Timed {
@@ -108,10 +109,17 @@ BudgetedSteps steps_within(double seconds, const Choices& choices) {
         fmt::format("--budget: {} steps of {} alone take {} here, expected at least that",
                     kFewestSteps, config.task->name, duration_text(least)));
   }
+  const auto most = static_cast<std::int64_t>(find_key("steps")->range.high);
+  if (seconds_of(kSomeSteps) / kSomeSteps * static_cast<double>(most) <= seconds) {
+    throw UsageError(
+        fmt::format("--budget: {} is time for more than {} steps here, the most that a run can "
+                    "have; expected less time, or --steps",
+                    duration_text(seconds), grouped(most)));
+  }
   std::int64_t fits = kFewestSteps, beyond = 2 * kFewestSteps;
-  while (beyond < kMostSteps && seconds_of(beyond) <= seconds) {
+  while (beyond < most && seconds_of(beyond) <= seconds) {
     fits = beyond;
-    beyond *= 2;
+    beyond = std::min(2 * beyond, most);
   }
   while (beyond - fits > 1) {
     const std::int64_t between = fits + (beyond - fits) / 2;

@@ -54,7 +54,9 @@ TEST_CASE("a time is a number with a unit") {
     CAPTURE(wrong);
     const std::string said =
         error_of<UsageError>([&] { (void)train::parse_duration("--budget", wrong); });
-    CHECK(contains(said, "--budget: expected a time such as 90s, 20m or 1.5h, got '"));
+    CHECK(contains(said,
+                   "--budget: expected a time above 0 with its unit right behind it, such as 90s, "
+                   "20m or 1.5h, got '"));
   }
 }
 
@@ -118,6 +120,7 @@ TEST_CASE("a budget with flags that contradict it, or too short for a step, exit
       {{"--budget", "20s", "--steps", "9"}, "--budget chooses the steps; expected no --steps"},
       {{"--budget", "20s", "--set", "pretrain_steps=9"}, "--budget is for one phase"},
       {{"--budget", "0.000001s"}, "--budget: 3 steps of tsv alone take"},
+      {{"--budget", "99999999h"}, "is time for more than 1,000,000,000 steps here, the most"},
   };
   for (const auto& c : cases) {
     const Finished f = shop.train(c.flags);
