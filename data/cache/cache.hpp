@@ -23,6 +23,8 @@
 
 namespace skytape::data {
 
+class OutputFile;
+
 struct CacheHeader {
   char magic[8];
   uint32_t version;
@@ -139,6 +141,8 @@ class CacheSet {
   int64_t classes = 0;     // labels are 0..classes-1
   int token_bytes = 1;     // 2 where the builder stores wider tokens
   std::string provenance;  // JSON text
+  /// A file that the set was made with, to appear with it.
+  std::unique_ptr<OutputFile> companion;
 
   /// Finishes the contents; whether the folder's files hold the same ones, as far as they are there
   /// and whole.

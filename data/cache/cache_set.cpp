@@ -106,6 +106,7 @@ void CacheSet::commit() {
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::stable_partition(splits_.begin(), splits_.end(),
                         [](const auto& split) { return split.first != "train"; });
+  if (companion) companion->commit();
   for (auto& [split_name, writer] : splits_) writer->publish();
   const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder >= 0) {

@@ -113,7 +113,7 @@ class Packer {
 
 /// Learns from the front of the training split.
 std::shared_ptr<const Vocabulary> learn(const TaskInfo& task, const TokenChoice& choice,
-                                        const PrepareOptions& options) {
+                                        const PrepareOptions& options, CacheSet& set) {
   std::vector<std::string> texts;
   std::size_t bytes = 0;
   bool all = true;
@@ -129,7 +129,7 @@ std::shared_ptr<const Vocabulary> learn(const TaskInfo& task, const TokenChoice&
     options.warn(fmt::format("the pieces are learnt from the first {} MB of training text",
                              kLearnsFrom >> 20));
   }
-  return learn_vocabulary(choice, options, texts);
+  return learn_vocabulary(choice, options, texts, set);
 }
 
 /// Reads the documents (read_documents) of a file, or of the .txt files of a folder or an archive.
@@ -148,7 +148,7 @@ void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet&
                     choice.kind));
   }
   std::shared_ptr<const Vocabulary> vocabulary = given_vocabulary(choice, options);
-  if (!options.learn_tokens.empty()) vocabulary = learn(task, choice, options);
+  if (!options.learn_tokens.empty()) vocabulary = learn(task, choice, options, set);
   const std::int32_t end = vocabulary ? vocabulary->end_of_text() : '\n';
   if (end < 0) {
     throw DataError(fmt::format(

@@ -131,7 +131,8 @@ void warn_about_length(const TaskInfo& task, std::int64_t longer, std::int64_t a
 
 /// The vocabulary that the training split makes; null: tokens are bytes.
 std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choice, const Own& own,
-                                                         const PrepareOptions& options) {
+                                                         const PrepareOptions& options,
+                                                         CacheSet& set) {
   const auto unit = find_token_unit(choice.kind);
   if (!unit && options.learn_tokens.empty()) return nullptr;
   std::vector<std::string> texts;
@@ -142,7 +143,7 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
       if (text == &example.text || !text->empty()) texts.push_back(*text);
     }
   }
-  return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts);
+  return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts, set);
 }
 
 Json provenance_of(const Own& own, const std::vector<std::string>& labels,
@@ -192,7 +193,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
     classes.emplace(label, static_cast<std::int32_t>(classes.size()));
   }
 
-  if (!vocabulary) vocabulary = vocabulary_of_training(choice, own, options);
+  if (!vocabulary) vocabulary = vocabulary_of_training(choice, own, options, set);
   if (vocabulary) set.token_bytes = 2;
   set.classes = static_cast<std::int64_t>(labels.size());
   std::int64_t longer = 0, all = 0;

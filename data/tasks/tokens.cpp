@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "data/cache/cache.hpp"
 #include "data/files/output.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
 #include "tensor/core/error.hpp"
@@ -39,10 +40,12 @@ std::shared_ptr<const Vocabulary> given_vocabulary(const TokenChoice& choice,
 
 std::shared_ptr<const Vocabulary> learn_vocabulary(const TokenChoice& choice,
                                                    const PrepareOptions& options,
-                                                   const std::vector<std::string>& texts) {
+                                                   const std::vector<std::string>& texts,
+                                                   CacheSet& set) {
   const std::string model =
       learn_sentencepiece(parse_sentencepiece_training(options.learn_tokens), texts);
-  write_file(choice.from, model);
+  set.companion = std::make_unique<OutputFile>(choice.from);
+  set.companion->write(model);
   return std::make_shared<SentencePiece>(model, choice.from.string());
 }
 

@@ -10,6 +10,8 @@
 
 namespace skytape::data {
 
+class CacheSet;
+
 /// UsageError for an unknown kind, or a vocabulary that cannot be learnt or would replace a file.
 [[nodiscard]] TokenChoice chosen_tokens(const PrepareOptions& options);
 
@@ -18,9 +20,9 @@ namespace skytape::data {
 [[nodiscard]] std::shared_ptr<const Vocabulary> given_vocabulary(const TokenChoice& choice,
                                                                  const PrepareOptions& options);
 
-/// Learns SentencePiece's model from texts and writes its file.
+/// Learns SentencePiece's model from texts. Its file appears with the set.
 [[nodiscard]] std::shared_ptr<const Vocabulary> learn_vocabulary(
-    const TokenChoice& choice, const PrepareOptions& options,
-    const std::vector<std::string>& texts);
+    const TokenChoice& choice, const PrepareOptions& options, const std::vector<std::string>& texts,
+    CacheSet& set);
 
 }  // namespace skytape::data

@@ -153,6 +153,10 @@ TEST_CASE("a model of SentencePiece is learnt from the training split alone, onc
   const auto prepare = [&] {
     return error_of([&] { data::prepare(own.task, own.folder.path(), options); });
   };
+  own.folder.write("mine/test.tsv", "b\t \n");
+  CHECK(contains(prepare(), "test.tsv:1: no token of sentencepiece in ' '"));
+  CHECK_FALSE(std::filesystem::exists(model));  // nothing of a set that is refused stays
+  own.folder.write("mine/test.tsv", "b\tblue\n");
   REQUIRE(prepare().empty());
   const auto learnt = read_sentencepiece(model);
   const auto stored = vocabulary_in(parse_json(own.split("dev").provenance()));
