@@ -188,12 +188,30 @@ Dataset open(const TaskInfo& task, const fs::path& root, std::string_view split,
   return split == "dev" ? train.slice(rest, held_out) : train.slice(0, rest);
 }
 
-void export_official(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
+void refuse_export(const TaskInfo& task, const fs::path& dir) {
   if (!task.export_files) {
-    throw UsageError(fmt::format("{}: its files are not ours to write{}{}", task.name,
+    throw UsageError(fmt::format("--export: the files of {} are not ours to write{}{}", task.name,
                                  task.source.empty() ? "" : "; the official ones are at ",
                                  task.source));
   }
+  if (fs::exists(dir) && !fs::is_directory(dir)) {
+    throw UsageError(fmt::format("--export: {} is a file, expected a folder", dir.string()));
+  }
+  if (!is_custom_data(task)) return;
+  for (const char* split : {"train", "dev", "test"}) {  // the set may have been made from them
+    for (const char* ending : {".tsv", ".csv", ".jsonl", ".ndjson"}) {
+      for (const char* packed : {"", ".gz"}) {
+        const fs::path file = dir / fmt::format("{}{}{}", split, ending, packed);
+        if (!fs::exists(file)) continue;
+        throw UsageError(fmt::format("--export: {} is there already, expected a folder without it",
+                                     file.string()));
+      }
+    }
+  }
+}
+
+void export_official(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
+  refuse_export(task, dir);
   task.export_files(task, root, dir);
 }
 

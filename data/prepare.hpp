@@ -36,6 +36,7 @@ struct PrepareOptions {
       [](std::string_view, int64_t, int64_t) {};
   /// Tolerated oddities: an empty PNG, …
   std::function<void(std::string_view text)> warn = [](std::string_view) {};
+  bool exported = false;             // the set is to be exported: one that cannot be is refused
   std::vector<std::string> used_by;  // runs that need the cache that is there: a refusal names them
 };
 
@@ -68,6 +69,9 @@ enum class DevRule { held_out, test };
 /// is wrong; if nothing is there, the command to type.
 [[nodiscard]] Dataset open(const TaskInfo& task, const std::filesystem::path& root,
                            std::string_view split, DevRule dev = DevRule::held_out);
+
+/// UsageError where export_official() would refuse the task or the folder, whatever the data are.
+void refuse_export(const TaskInfo& task, const std::filesystem::path& dir);
 
 /// Writes the official files of a generable task: `basic_{train,val,test}.tsv` for ListOps, the
 /// image and metadata folders for Pathfinder; of custom data `{train,dev,test}.tsv`. UsageError for

@@ -146,6 +146,13 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   return unit ? vocabulary_of(*unit, texts) : learn_vocabulary(choice, options, texts, set);
 }
 
+/// Refuses to export pairs that are stored in such a way that their texts are one.
+void refuse_joined_pairs(const Vocabulary& vocabulary) {
+  if (vocabulary.end_of_text() >= 0) return;
+  throw UsageError(fmt::format("--export: pairs of {} are stored without an end between them",
+                               vocabulary.kind()));
+}
+
 Json provenance_of(const Own& own, const std::vector<std::string>& labels,
                    const Vocabulary* vocabulary, const PrepareOptions& options) {
   Json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
@@ -194,6 +201,8 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   }
 
   if (!vocabulary) vocabulary = vocabulary_of_training(choice, own, options, set);
+  const bool pairs = !own.splits[0].front().second.empty();
+  if (options.exported && pairs && vocabulary) refuse_joined_pairs(*vocabulary);
   if (vocabulary) set.token_bytes = 2;
   set.classes = static_cast<std::int64_t>(labels.size());
   std::int64_t longer = 0, all = 0;
@@ -227,20 +236,6 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   set.provenance = json_text(provenance, {.ascii = true, .mend = true});
 }
 
-/// Refuses a folder with files of splits: they may be what the set was made from.
-void refuse_splits_in(const fs::path& dir) {
-  for (const char* split : kSplits) {
-    for (const char* ending : {".tsv", ".csv", ".jsonl", ".ndjson"}) {
-      for (const char* packed : {"", ".gz"}) {
-        const fs::path file = dir / (std::string(split) + ending + packed);
-        if (!fs::exists(file)) continue;
-        throw UsageError(fmt::format("--export: {} is there already, expected a folder without it",
-                                     file.string()));
-      }
-    }
-  }
-}
-
 /// Brings the texts of a split back from its tokens.
 class SplitTexts {
  public:
@@ -250,10 +245,7 @@ class SplitTexts {
     labels_ = provenance.value("labels", std::vector<std::string>());
     pairs_ = provenance.value("pairs", false);
     if (has_vocabulary(provenance)) vocabulary_ = vocabulary_in(provenance);
-    if (pairs_ && vocabulary_ && vocabulary_->end_of_text() < 0) {
-      throw UsageError(fmt::format("--export: pairs of {} are stored without an end between them",
-                                   vocabulary_->kind()));
-    }
+    if (pairs_ && vocabulary_) refuse_joined_pairs(*vocabulary_);
   }
 
   [[nodiscard]] std::int64_t size() const { return data_.size(); }
@@ -296,7 +288,6 @@ class SplitTexts {
 /// Writes the splits as files that build_own reads again: `{train,dev,test}.tsv`, or `.jsonl` where
 /// a text has line ends or is one of a pair. Of words and integers what the model reads.
 void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
-  refuse_splits_in(dir);
   fs::create_directories(dir);
   for (const char* split : kSplits) {
     const SplitTexts texts(task, root, split);

@@ -13,6 +13,8 @@
 namespace skytape::data {
 namespace {
 
+constexpr std::string_view kUnknown = "<unknown>";  // one unit, and no entry
+
 bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) {
@@ -39,6 +41,7 @@ std::vector<std::string> words_of(std::string_view text) {
           std::size_t end = at;
           while (end < run.size() && (is_letter(run[end]) || is_digit(run[end]))) ++end;
           end = std::max(end, at + 1);
+          if (run.substr(at).starts_with(kUnknown)) end = at + kUnknown.size();
           std::string& word = words.emplace_back(run.substr(at, end - at));
           for (char& c : word) {
             if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -54,6 +57,10 @@ std::vector<std::string> integers_of(std::string_view text, const std::string& p
   split_runs(
       text, [](char c) { return !is_blank(c) && c != ','; },
       [&](std::string_view run) {
+        if (run == kUnknown) {
+          integers.emplace_back(run);
+          return;
+        }
         const auto value = number_in<std::int64_t>(run);
         if (!value) {
           throw DataError(fmt::format("{}: expected integers apart by blanks or commas, got '{}'",
@@ -101,7 +108,7 @@ std::vector<std::int32_t> UnitVocabulary::encode(std::string_view text,
 }
 
 std::string UnitVocabulary::entry(std::int32_t token) const {
-  if (token <= 0 || token >= size()) return "<unknown>";
+  if (token <= 0 || token >= size()) return std::string(kUnknown);
   return entries_[static_cast<std::size_t>(token - 1)];
 }
 
@@ -122,7 +129,7 @@ std::shared_ptr<const UnitVocabulary> vocabulary_of(TokenUnit unit,
   std::vector<std::pair<std::string, std::int64_t>> kept;
   const std::int64_t fewest = unit == TokenUnit::words ? 2 : 1;
   for (const auto& entry : counts) {
-    if (entry.second >= fewest) kept.push_back(entry);
+    if (entry.second >= fewest && entry.first != kUnknown) kept.push_back(entry);
   }
   std::sort(kept.begin(), kept.end(), [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;

@@ -84,6 +84,7 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
 
 void prepare(const data::TaskInfo& task, const DataFlags& flags, data::PrepareOptions options) {
   Progress progress;
+  options.exported = !flags.export_to.empty();
   options.from = flags.fetch ? fetched(task, flags, progress) : flags.from;
   options.progress = [&](std::string_view what, std::int64_t done, std::int64_t total) {
     progress.at(what, done, total);
@@ -109,6 +110,7 @@ int run(const DataFlags& flags) {
   const data::PrepareOptions options = options_of(task, flags);
   set_threads(options.threads);
   watch_signals();
+  if (!flags.export_to.empty()) data::refuse_export(task, flags.export_to);
   prepare(task, flags, options);
   if (!flags.export_to.empty()) {
     data::export_official(task, flags.root, flags.export_to);

@@ -69,6 +69,9 @@ TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is 
   const auto exported = own.folder.path() / "exported";
   export_official(own.task, own.folder.path(), exported);
   CHECK(read_file(exported / "dev.tsv") == "0\t5 1000 <unknown>\n1\t1399\n");
+  const std::string before = dev.fingerprint();
+  REQUIRE(own.prepare(exported, options).error.empty());
+  CHECK(own.split("dev").fingerprint() == before);
 
   own.folder.write("mine/test.tsv", "0\t5 five\n");
   CHECK(contains(own.prepare(own.folder.path() / "mine", options).error, "test.tsv:1"));
@@ -132,6 +135,29 @@ TEST_CASE("pairs are exported as two texts, and prepared again are the same set"
   REQUIRE(own.prepare(file, options).error.empty());
   CHECK(contains(error_of([&] { export_official(own.task, own.folder.path(), exported / "w"); }),
                  "pairs of words are stored without an end between them"));
+}
+
+TEST_CASE("words that train shows once are exported as the unknown one, and read back as it") {
+  const Own own;
+  std::string lines;
+  for (int i = 0; i < 40; ++i) {
+    lines += (i % 2 ? "a\tRed, red" : "b\tblue <!") + std::to_string(i) + "word> blue\n";
+  }
+  PrepareOptions options;
+  options.tokens = "words";
+  REQUIRE(own.prepare(own.folder.write("own.tsv", lines), options).error.empty());
+  const auto exported = own.folder.path() / "exported";
+  export_official(own.task, own.folder.path(), exported);
+  CHECK(contains(read_file(exported / "train.tsv"), "a\tred , <unknown> > blue\n"));
+  std::vector<std::string> before;
+  for (const char* split : {"train", "dev", "test"}) {
+    before.push_back(own.split(split).fingerprint());
+  }
+  REQUIRE(own.prepare(exported, options).error.empty());
+  for (const char* split : {"test", "dev", "train"}) {
+    CHECK(own.split(split).fingerprint() == before.back());
+    before.pop_back();
+  }
 }
 
 TEST_CASE("a model of SentencePiece is learnt from the training split alone, once") {

@@ -142,6 +142,31 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
   CHECK_MESSAGE(contains(weights.err, "label2"), weights.err);
 }
 
+TEST_CASE("an export that is refused prepares nothing") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const std::string root = (w.folder.path() / "new").string();
+  const std::string from = w.folder.write("own/train.tsv", own_lines(2, "a")).string();
+  const auto refused = [&](const std::vector<std::string>& more, const char* expected) {
+    std::vector<std::string> command = {"data", "--data", root};
+    command.insert(command.end(), more.begin(), more.end());
+    const Finished f = w.finish(command);
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, expected));
+    CHECK_FALSE(fs::exists(fs::path(root) / "tsv" / "train.skydata"));
+  };
+  const std::string folder = fs::path(from).parent_path().string();
+  refused({"--task", "tsv", "--from", from, "--export", folder}, "train.tsv is there already");
+  refused({"--task", "tsv", "--from", from, "--export", from}, "is a file, expected a folder");
+  std::string pairs = "label\ttext\ttext2\n";
+  for (int i = 0; i < 20; ++i) pairs += std::to_string(i % 2) + "\ta\tb\n";
+  const std::string paired = w.folder.write("pairs.tsv", pairs).string();
+  refused({"--task", "tsv", "--from", paired, "--tokens", "words", "--export", root + "-out"},
+          "pairs of words are stored without an end between them");
+  refused({"--task", "text", "--from", from, "--export", folder}, "are not ours to write");
+}
+
 TEST_CASE("only config.json says where the data are") {
   if (!program_or_skip()) return;
   const OwnData own;
