@@ -18,9 +18,18 @@ std::size_t first_not_utf8(std::string_view text) {
 }
 
 void refuse_utf16(std::string_view beginning, const std::string& file) {
-  if (!beginning.starts_with("\xFF\xFE") && !beginning.starts_with("\xFE\xFF")) return;
-  throw DataError(fmt::format(
-      "{}: in UTF-16, expected UTF-8: `iconv -f utf-16 -t utf-8 FILE > NEW` makes it", file));
+  if (beginning.starts_with("\xFF\xFE") || beginning.starts_with("\xFE\xFF")) {
+    throw DataError(fmt::format(
+        "{}: in UTF-16, expected UTF-8: `iconv -f utf-16 -t utf-8 FILE > NEW` makes it", file));
+  }
+  std::size_t zeros[2] = {};  // at even and at odd places
+  for (std::size_t i = 0; i < beginning.size(); ++i) zeros[i % 2] += beginning[i] == '\0';
+  const std::size_t most = std::max(zeros[0], zeros[1]);
+  if (most < 2 || 4 * most < beginning.size()) return;
+  throw DataError(
+      fmt::format("{}: looks like UTF-16, as {} of its first {} bytes are 0; expected UTF-8: "
+                  "`iconv -f utf-16{} -t utf-8 FILE > NEW` makes it",
+                  file, zeros[0] + zeros[1], beginning.size(), zeros[1] > zeros[0] ? "le" : "be"));
 }
 
 void EncodingCheck::see(std::string_view text, const std::string& place) {

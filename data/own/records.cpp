@@ -51,6 +51,23 @@ void check_distinct(const Columns& columns, const std::vector<std::string>& name
   }
 }
 
+/// Refuses two columns of one name where it is what finds one of them.
+void check_once(const Columns& columns, const ColumnNames& wanted,
+                const std::vector<std::string>& names, const std::string& file) {
+  const std::array<std::pair<std::optional<std::size_t>, const std::string&>, 3> found{
+      {{columns.label, wanted.label},
+       {columns.text, wanted.text},
+       {columns.second, wanted.second}}};
+  for (const auto& [place, asked] : found) {
+    if (!place || std::ranges::count(names, names[*place]) < 2) continue;
+    if (!asked.empty() && asked != names[*place]) continue;  // by its number
+    throw DataError(
+        fmt::format("{}: row 1: '{}' names two columns, expected each name once, or the number of "
+                    "the column that is meant",
+                    file, printable(names[*place])));
+  }
+}
+
 /// Finds label and texts in the fields of rows, by a first row of names or by given numbers.
 class FieldRows {
  public:
@@ -69,6 +86,7 @@ class FieldRows {
     if (!header && options_.may_lack_header && fields.size() == 1) return false;  // a text alone
     columns_ = find_columns(fields, wanted);
     check_distinct(columns_, fields, file_);
+    if (header) check_once(columns_, wanted, fields, file_);
     const auto name = [&](const char* what, const char* flag, std::optional<std::size_t> place,
                           const std::string& asked, bool needed) -> std::string {
       if (place) return header ? fields[*place] : asked;
@@ -223,7 +241,13 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
   for (std::string_view line; lines.next(line);) {
     if (line.find_first_not_of(" \t") == line.npos) continue;
     read_row(options.broken, [&] {
-      const Json object = try_parse_json(line);
+      Json object;
+      try {
+        object = parse_json(line);
+      } catch (const Json::other_error& error) {  // what we refuse of what is JSON
+        lines.fail(printable(problem_of(error), 200));
+      } catch (const JsonError&) {  // said below, with what is expected
+      }
       const ColumnNames found = object.is_object() ? members_of(object, options, name) : members;
       if (!known) members = found;
       if (members.second.empty() && !found.second.empty()) {

@@ -7,6 +7,7 @@
 #include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
 namespace {
@@ -67,6 +68,28 @@ class AddedTokens {
   std::vector<SpecialToken> all_;
 };
 
+/// Refuses a token that is no object with a text and a number, or whose flags are none.
+void check_added(const Json& listed, const std::string& source) {
+  if (listed.is_null()) return;
+  const std::string expected = R"({"id": a natural number, "content": a text, …})";
+  if (!listed.is_array()) refuse_part(source, "added_tokens", "a list of " + expected, listed);
+  for (std::size_t i = 0; i < listed.size(); ++i) {
+    const Json& token = listed[i];
+    const std::string part = fmt::format("added_tokens, entry {}", i + 1);
+    const Json& id = member(token, "id");
+    const bool numbered = id.is_number_unsigned() &&
+                          id.get<std::uint64_t>() <= static_cast<std::uint64_t>(kMostEntries);
+    if (!numbered || !member(token, "content").is_string()) {
+      refuse_part(source, part, expected, token);
+    }
+    for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"}) {
+      const Json& value = member(token, flag);
+      if (value.is_null() || value.is_boolean()) continue;
+      refuse_part(source, fmt::format("{}, {}", part, flag), "true or false", value);
+    }
+  }
+}
+
 /// Gives the tokens their places among the entries. Those that have none are left out.
 std::vector<SpecialToken> placed(std::vector<SpecialToken> tokens,
                                  std::vector<std::string>& entries, const std::string& source) {
@@ -110,7 +133,11 @@ std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::
     const Json& decoder = member(config, "added_tokens_decoder");
     if (decoder.is_object()) {
       for (const auto& [number, token] : decoder.items()) {
-        added.add(token, parse_json(number).get<std::int64_t>());
+        const auto id = number_in<std::int64_t>(number);
+        if (!id || *id < 0 || *id > kMostEntries) {
+          refuse_part(source, "added_tokens_decoder", "natural numbers as keys", Json(number));
+        }
+        added.add(token, *id);
       }
     }
     AddedTokens named;
@@ -210,6 +237,7 @@ TokenizerJson::TokenizerJson(const std::filesystem::path& file)
   if (!content_.is_object() || !member(content_, "model").is_object()) {
     refuse("model", "an object with the entries", member(content_, "model"));
   }
+  check_added(part("added_tokens"), file_.string());
 }
 
 std::string TokenizerJson::model_type() const {
@@ -250,13 +278,9 @@ void TokenizerJson::require_same(const std::filesystem::path& other,
 std::vector<std::string> TokenizerJson::entries() const {
   Json all = member(content_, "model", "vocab");
   if (!all.is_object()) refuse("model.vocab", "an object of entries and numbers", all);
-  try {
-    for (const Json& token : member(content_, "added_tokens")) {
-      const auto content = token.at("content").get<std::string>();
-      if (!all.contains(content)) all[content] = token.at("id");
-    }
-  } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: added_tokens: {}", file_.string(), problem_of(error)));
+  for (const Json& token : part("added_tokens")) {
+    const auto content = token.at("content").get<std::string>();
+    if (!all.contains(content)) all[content] = token.at("id");
   }
   return entries_in(all, file_.string());
 }

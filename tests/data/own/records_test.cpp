@@ -148,6 +148,19 @@ TEST_CASE("one column cannot be two things") {
                  "column 'l' is both label and second text"));
 }
 
+TEST_CASE("a name that stands twice is refused, unless another way says which column it is") {
+  CHECK(read("{\"label\": 1, \"text\": \"a\"}\n{\"label\": 1, \"text\": \"a\", \"text\": \"b\"}",
+             kJson)
+            .error == "own:2: key 'text' appears twice in an object");
+  const std::string rows = "label\ttext\ttext\nx\ta\tb\n";
+  CHECK(contains(read(rows, {}).error, "own: row 1: 'text' names two columns, expected each"));
+  RecordOptions third;
+  third.header = true;
+  third.columns.text = "3";
+  CHECK(read(rows, third).rows == std::vector<Fields>{{"x", "b", ""}});
+  CHECK(read("id\tlabel\tid\ttext\n1\tx\t2\ta\n", {}).error.empty());  // of no use to us
+}
+
 TEST_CASE("JSON Lines have one text or two in all rows, whatever is broken in the first") {
   const std::string one = R"({"label": "a", "text": "b"})", two = R"({"label": "a", "text": "b",)";
   CHECK(read(one + "\n" + two + R"( "text2": "c"})", kJson).error ==
@@ -246,5 +259,8 @@ TEST_CASE("texts that are no UTF-8 are counted or refused, UTF-16 and zeros are 
                        .error,
                    "own: in UTF-16"));
   }
+  CHECK(contains(read(std::string("a\0\t\0b\0\n\0", 8), {}).error,
+                 "own: looks like UTF-16, as 4 of its first 8 bytes are 0; expected UTF-8: `iconv "
+                 "-f utf-16le"));
   CHECK(contains(read("{\"label\": 1, \"text\": \"caf\xE9\"}\n", kJson).error, "in UTF-8"));
 }

@@ -362,4 +362,20 @@ TEST_CASE("a tokenizer.json names the part that is not supported") {
   CHECK(contains(error_with("normalizer", "lowercase", 3), "expected true or false"));
   CHECK(contains(error_with("pre_tokenizer", "type", "Whitespace"), "pre_tokenizer: expected"));
   CHECK(contains(error_with("model", "vocab", Json::array()), "model.vocab: expected an object"));
+  const auto added_error = [&](const Json& listed) {
+    Json json = wordpiece_json(kWords);
+    json["added_tokens"] = listed;
+    const auto file = folder.write("tokenizer.json", json_text(json));
+    return error_of<DataError>([&] { (void)read_wordpiece(file); });
+  };
+  CHECK(contains(added_error("x"), "tokenizer.json: added_tokens: expected a list of {\"id\":"));
+  const Json good = {{"id", 0}, {"content", "[PAD]"}};
+  CHECK(added_error(Json::array({good})).empty());
+  for (const Json& odd : {Json("x"), Json{{"id", "0"}, {"content", "[PAD]"}},
+                          Json{{"id", -1}, {"content", "[PAD]"}}, Json{{"id", 0}}}) {
+    CHECK(contains(added_error(Json::array({good, odd})),
+                   "tokenizer.json: added_tokens, entry 2: expected {\"id\": a natural number"));
+  }
+  CHECK(contains(added_error(Json::array({{{"id", 0}, {"content", "[PAD]"}, {"lstrip", 3}}})),
+                 "added_tokens, entry 1, lstrip: expected true or false"));
 }
