@@ -75,7 +75,7 @@ ColumnNames columns_in(const Json& provenance) {
   return {columns.value("label", ""), columns.value("text", ""), columns.value("text2", "")};
 }
 
-Columns find_columns(const Names& names, const ColumnNames& wanted) {
+Columns find_columns(const Names& names, const ColumnNames& wanted, bool pairs) {
   Names known;
   for (const std::string& name : names) known.push_back(plain(name));
   Columns columns;
@@ -88,7 +88,7 @@ Columns find_columns(const Names& names, const ColumnNames& wanted) {
   }
   for (const auto& [first, second] : kPairs) {
     const auto a = place_of(known, first), b = place_of(known, second);
-    if (!a || !b) continue;
+    if (!pairs || !a || !b) continue;
     columns.text = a;
     if (wanted.second.empty()) columns.second = b;
     return columns;
@@ -97,8 +97,8 @@ Columns find_columns(const Names& names, const ColumnNames& wanted) {
   return columns;
 }
 
-bool is_header(const Names& fields, const ColumnNames& wanted, bool need_label) {
-  const Columns columns = find_columns(fields, wanted);
+bool is_header(const Names& fields, const ColumnNames& wanted, bool need_label, bool pairs) {
+  const Columns columns = find_columns(fields, wanted, pairs);
   const bool enough = columns.label || (!need_label && !wanted.text.empty());
   return enough && columns.text && columns.label != columns.text;
 }

@@ -28,13 +28,14 @@ struct Columns {
 };
 
 /// The columns among `names`: those that are wanted; else those with a usual name ("label", "text";
-/// "sentence1" and "sentence2" of a pair), whatever the case. What is not there is not set.
-[[nodiscard]] Columns find_columns(const std::vector<std::string>& names,
-                                   const ColumnNames& wanted);
+/// "sentence1" and "sentence2" of a pair, where `pairs` are sought), whatever the case. What is not
+/// there is not set.
+[[nodiscard]] Columns find_columns(const std::vector<std::string>& names, const ColumnNames& wanted,
+                                   bool pairs = true);
 
 /// Returns whether a first row names the columns: a label and a text have usual names, or the
 /// wanted ones. If rows need no label, a text alone with the wanted name is enough.
 [[nodiscard]] bool is_header(const std::vector<std::string>& fields, const ColumnNames& wanted,
-                             bool need_label);
+                             bool need_label, bool pairs = true);
 
 }  // namespace skytape::data

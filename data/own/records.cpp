@@ -68,6 +68,14 @@ void check_once(const Columns& columns, const ColumnNames& wanted,
   }
 }
 
+/// Returns the name of the usual text that is left out where one text of a pair is read.
+std::string unread_text(const Columns& columns, const std::vector<std::string>& names) {
+  const Columns usual = find_columns(names, {});
+  if (!usual.second || columns.second) return {};
+  const std::size_t other = usual.second == columns.text ? *usual.text : *usual.second;
+  return other == columns.text || other == columns.label ? "" : names[other];
+}
+
 /// Finds label and texts in the fields of rows, by a first row of names or by given numbers.
 class FieldRows {
  public:
@@ -79,14 +87,16 @@ class FieldRows {
     const ColumnNames& wanted = options_.columns;
     const bool by_number = !wanted.empty() && !wanted.need_header();
     bool header = options_.header || (wanted.need_header() && !options_.may_lack_header);
-    if (!header && !by_number && is_header(fields, wanted, options_.need_label)) {
+    const bool pairs = !options_.one_text;
+    if (!header && !by_number && is_header(fields, wanted, options_.need_label, pairs)) {
       header = found_.recognised = true;
     }
     if (!header && !by_number) return false;
     if (!header && options_.may_lack_header && fields.size() == 1) return false;  // a text alone
-    columns_ = find_columns(fields, wanted);
+    columns_ = find_columns(fields, wanted, pairs);
     check_distinct(columns_, fields, file_);
     if (header) check_once(columns_, wanted, fields, file_);
+    if (header && options_.one_text) found_.unread = unread_text(columns_, fields);
     const auto name = [&](const char* what, const char* flag, std::optional<std::size_t> place,
                           const std::string& asked, bool needed) -> std::string {
       if (place) return header ? fields[*place] : asked;
@@ -209,13 +219,16 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
   return rows.found();
 }
 
-/// The names of the members that hold label and texts, as this object has them.
-ColumnNames members_of(const Json& object, const RecordOptions& options, const std::string& file) {
+/// The names of the members that hold label and texts, as this object has them. `unread` becomes
+/// that of a text which is left out.
+ColumnNames members_of(const Json& object, const RecordOptions& options, const std::string& file,
+                       std::string& unread) {
   const ColumnNames& wanted = options.columns;
   std::vector<std::string> keys;
   for (const auto& [key, value] : object.items()) keys.push_back(key);
-  const Columns columns = find_columns(keys, wanted);
+  const Columns columns = find_columns(keys, wanted, !options.one_text);
   check_distinct(columns, keys, file);
+  if (options.one_text && unread.empty()) unread = unread_text(columns, keys);
   const auto name = [&](const std::string& asked, std::optional<std::size_t> place,
                         const char* otherwise) {
     const bool must_be = !asked.empty() && !options.may_lack_header;
@@ -232,6 +245,7 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
   }
   LineReader lines(stream, name, kMaxLine);
   ColumnNames members{"label", "text", ""};
+  std::string unread;
   bool known = false;  // by a first row that was read whole
   const auto expected = [&] {
     const std::string second =
@@ -248,7 +262,8 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
         lines.fail(printable(problem_of(error), 200));
       } catch (const JsonError&) {  // said below, with what is expected
       }
-      const ColumnNames found = object.is_object() ? members_of(object, options, name) : members;
+      const ColumnNames found =
+          object.is_object() ? members_of(object, options, name, unread) : members;
       if (!known) members = found;
       if (members.second.empty() && !found.second.empty()) {
         lines.fail(fmt::format("two texts, '{}' and '{}', unlike the first row", found.text,
@@ -279,7 +294,7 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
     });
   }
   const bool usual = members.label == "label" && members.text == "text" && members.second.empty();
-  return {usual ? ColumnNames{} : members, !usual && options.columns.empty()};
+  return {usual ? ColumnNames{} : members, !usual && options.columns.empty(), unread};
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct RecordOptions {
   bool header = false;       // the first row names the columns, even if none of the names is usual
   bool need_label = true;    // false: rows may have a text alone
   bool pairs = false;        // texts are two with a tab between: a row with one tab has no label
+  bool one_text = false;     // the second text of a pair's usual columns is not read
   ColumnNames columns = {};  // TSV and CSV find label and texts by them; JSON Lines its members
   bool may_lack_header = false;  // columns are named, but a file may have examples alone
   char delimiter = ',';          // of CSV
@@ -39,6 +40,7 @@ struct RecordOptions {
 struct FoundColumns {
   ColumnNames names;        // empty: by their places, label and text
   bool recognised = false;  // a first row was taken for names without being called so
+  std::string unread = {};  // the other text of a pair that `one_text` leaves out
 };
 
 /// Passes every row that is not empty to `visit`: `label<TAB>text`; label and text in the first two

@@ -142,7 +142,11 @@ struct OwnFile {
     options.warn(
         fmt::format("{}: its columns are known by name: label '{}', text '{}'{}", path.string(),
                     printable(names.label), printable(names.text),
-                    names.second.empty() ? "" : fmt::format(" and '{}'", printable(names.second))));
+                    names.second.empty()
+                        ? ""
+                        : fmt::format(" and '{}': each example is a pair of texts (--text-column "
+                                      "'{}' reads single ones)",
+                                      printable(names.second), printable(names.text))));
   }
 };
 

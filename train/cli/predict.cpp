@@ -48,6 +48,7 @@ data::RecordOptions rows_of(const PredictFlags& flags, data::RecordFormat format
                             const data::FormatHints& hints, bool pairs) {
   data::RecordOptions rows{format, flags.header, false, pairs};
   rows.may_lack_header = flags.columns.empty();
+  rows.one_text = !pairs && flags.columns.second.empty();
   rows.columns = flags.columns.empty() ? hints.columns : flags.columns;
   rows.delimiter = hints.delimiter;
   return rows;
@@ -130,6 +131,10 @@ template <class Visit> void visit_rows(data::ByteStream& stream, const PredictFl
     const data::FoundColumns found = data::read_records(preview, shown, rows, take);
     const bool jsonl = rows.format == data::RecordFormat::jsonl;
     const bool other = !found.names.empty() && found.names.text != rows.columns.text;
+    if (!found.unread.empty()) {
+      Progress().line(fmt::format("{}: '{}' is not read, as the run was trained on single texts",
+                                  shown, data::printable(found.unread)));
+    }
     if (found.recognised || (jsonl && other)) {
       Progress().line(fmt::format("{}: {}", shown, columns_text(found.names, rows.format)));
     } else if (!flags.header && !jsonl && !first_text.value_or("").empty()) {

@@ -491,6 +491,25 @@ TEST_CASE("predict says which column it took for the text, and whether a first r
   CHECK_FALSE(contains(shop.predict_rows("ham\tgreen green\n").err, "each row is a text"));
 }
 
+TEST_CASE("a run on single texts reads the text of a file of pairs, and says what it leaves") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  (void)shop.trained();
+  for (const auto& [name, text] :
+       {std::pair("pairs.csv", "label,text,text2\nham,green green,nasty nasty nasty nasty nasty\n"),
+        {"pairs.jsonl", R"({"text": "green green", "text2": "nasty nasty nasty nasty nasty"})"}}) {
+    const Finished f = shop.predict(shop.folder.write(name, text), {"--with-input"});
+    CAPTURE(f.err);
+    CHECK(f.out == "ham\tgreen green\n");
+    CHECK(contains(f.err, std::string(name) +
+                              ": 'text2' is not read, as the run was trained on single texts"));
+  }
+  std::string pairs = "label,text,text2\n";
+  for (int i = 0; i < 60; ++i) pairs += i % 2 ? "ham,green,red\n" : "spam,nasty,mean\n";
+  const Finished paired = shop.prepare_from(shop.folder.write("pairs.csv", pairs), {"--force"});
+  CHECK(contains(paired.err, "each example is a pair of texts (--text-column 'text' reads single"));
+}
+
 TEST_CASE("what is not finite is no class: predict and eval name the text and exit with 4") {
   if (!program_or_skip()) return;
   const Shop shop;
