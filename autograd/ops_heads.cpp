@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "autograd/ops.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tensor/projection/heads.hpp"
 #include "tensor/projection/merge_heads.hpp"
 
@@ -12,7 +13,7 @@ namespace {
 
 /// The tensors that backward reads.
 struct SavedHeads {
-  Tensor x;                     // [B, N, E]
+  Tensor x;                     // [B, N, E], as an operand
   std::vector<Tensor> weights;  // P of [H D, E]
   Tensor sums;                  // [B, N, 1] or undefined, and then
   std::vector<Tensor> biases;   // P of [H D]
@@ -38,7 +39,7 @@ void backward(const SavedHeads& saved, std::span<const Tensor> dy, Grads& g) {
 
 std::vector<Var> project_heads(Var x, std::span<const Projection> projections, std::int64_t heads,
                                Var sums) {
-  SavedHeads saved{x.value(), {}, {}, {}};
+  SavedHeads saved;
   std::vector<Var> inputs = {x};
   std::vector<Tensor> biases;  // P of [H D] or undefined
   for (const auto& [weight, bias] : projections) {
@@ -46,8 +47,13 @@ std::vector<Var> project_heads(Var x, std::span<const Projection> projections, s
     saved.weights.push_back(weight.value());
     biases.push_back(bias.defined() ? bias.value() : Tensor());
   }
+  saved.x = x.value();
+  if (!saved.weights.empty()) {
+    require_same_kind("project_heads", {&saved.x, &saved.weights[0]});
+    saved.x = tensor::as_operand(saved.x, tensor::operand_type(saved.x, saved.weights[0]));
+  }
   if (sums.defined()) {
-    require_same_kind("project_heads", {&saved.x, &sums.value()});
+    require_same_kind("project_heads", {&x.value(), &sums.value()});
     inputs.push_back(sums);
     saved.sums = sums.value();
     saved.biases = std::exchange(biases, std::vector<Tensor>(biases.size()));

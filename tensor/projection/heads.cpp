@@ -27,6 +27,13 @@ void require_32_bits(const char* op, const HeadsPlan& plan) {
          plan.columns(), " columns are more than 32 bits number");
 }
 
+/// x and w are of one kind, or x is an operand of bf16 and w is f32 beside it.
+void require_kind(const char* op, const Tensor& x, const Tensor& w) {
+  if (x.dtype() != DType::bf16) return require_same_kind(op, {&x, &w});
+  ENSURE(w.defined() && w.dtype() == DType::f32 && w.device() == x.device(), op,
+         ": expected f32 beside an operand ", x, ", got ", w);
+}
+
 /// Weights [H D, E] and biases [H D] of one kind with x.
 HeadsPlan plan_of(const char* op, const Tensor& x, std::span<const Tensor> weights,
                   std::span<const Tensor> biases, std::int64_t heads) {
@@ -42,13 +49,13 @@ HeadsPlan plan_of(const char* op, const Tensor& x, std::span<const Tensor> weigh
   plan.heads = heads;
   for (std::size_t p = 0; p < weights.size(); ++p) {
     const Tensor& w = weights[p];
-    require_same_kind(op, {&x, &w});
+    require_kind(op, x, w);
     ENSURE(w.rank() == 2 && w.size(1) == plan.width && w.shape() == weights[0].shape() &&
                heads > 0 && w.size(0) % heads == 0,
            op, ": expected weights of one shape [H D, E] for H = ", heads, " and x ", x, ", got ",
            w);
     if (!biases[p].defined()) continue;
-    require_same_kind(op, {&x, &biases[p]});
+    require_kind(op, x, biases[p]);
     ENSURE(biases[p].shape() == Shape({w.size(0)}), op, ": expected bias [", w.size(0), "], got ",
            biases[p]);
   }
@@ -62,8 +69,14 @@ HeadsPlan plan_of(const char* op, const Tensor& x, std::span<const Tensor> weigh
 Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
                      std::span<const Tensor> biases, std::int64_t heads) {
   const HeadsPlan plan = plan_of("project_heads", x, weights, biases, heads);
-  Tensor y = empty_like(x, {plan.parts, plan.batch, heads, plan.n, plan.d});
+  Tensor y = empty_like(weights[0], {plan.parts, plan.batch, heads, plan.n, plan.d});
   if (y.numel() == 0) return y;
+  if (x.dtype() == DType::bf16) {
+    const Tensor all = as_operand(stack_weights(weights), x.dtype());       // [P H D, E]
+    const Tensor rows = linear(x.reshape({plan.rows(), plan.width}), all);  // [B N, P H D]
+    on_cuda([&](auto tag) { split_heads_on(tag, plan, rows, biases, y); });
+    return y;
+  }
   on_device(x.device(), [&](auto tag) {
     if constexpr (std::is_same_v<decltype(tag), Cuda>) {
       if (fits_token_products(x, heads, plan.d)) {
@@ -109,9 +122,9 @@ namespace {
 ProjectionGradients backward_by_definition(const HeadsPlan& plan, const Tensor& x,
                                            std::span<const Tensor> weights,
                                            std::span<const Tensor> dy) {
-  const DType type = operand_type(x, weights[0]);
+  const DType type = x.dtype();
   const auto [rows, sums] = gather_heads(dy, type);  // [B N, P H D], [P H D]
-  const Tensor tokens = as_operand(x.reshape({plan.rows(), plan.width}), type);
+  const Tensor tokens = x.reshape({plan.rows(), plan.width});
   return {
       matmul(rows, as_operand(stack_weights(weights), type)).reshape(x.shape()),
       matmul(rows, tokens, Op::transpose, Op::none).reshape({plan.parts, plan.out(), plan.width}),
@@ -147,7 +160,7 @@ ProjectionGradients project_heads_backward(const Tensor& x, std::span<const Tens
       plan_of(kOp, x, weights, std::vector<Tensor>(weights.size()), known->size(1));
   for (const Tensor& part : dy) {
     if (!part.defined()) continue;
-    require_same_kind(kOp, {&x, &part});
+    require_kind(kOp, x, part);
     ENSURE(part.shape() == Shape({plan.batch, plan.heads, plan.n, plan.d}), kOp,
            ": expected gradients [B, H, N, D] for x ", x, " and weights ", weights[0], ", got ",
            part);

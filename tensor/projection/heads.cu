@@ -33,6 +33,24 @@ template <class T, class Y> struct GatheredEntry {
   HD T operator()(int k, std::int64_t o, std::int64_t i) const { return (*this)(k, o, i, 0); }
 };
 
+/// A row [P H D] with its biases, stored by head.
+struct SplitRow {
+  HeadsPlan plan;
+  const float* rows;         // [B N, P H D]
+  OfEach<const float> bias;  // [H D] or null
+  float* y;                  // [P, B, H, N, D]
+  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+    const float* const from = rows + row * plan.columns();
+    float* const to = y + plan.place_of_row(row);
+    team.each(plan.columns(), [&](std::int64_t column) {
+      const std::int64_t p = plan.part_of(column), own = column - p * plan.out();
+      const float* const b = bias.at(p);
+      to[p * plan.part_size() + plan.place_in_part(own)] =
+          b == nullptr ? from[column] : from[column] + b[own];
+    });
+  }
+};
+
 using cuda::Accumulator;
 using cuda::kMmaK;
 using cuda::TensorCore;
@@ -292,6 +310,12 @@ void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<co
     case Precision::bf16:
       return run<float>(tensor_core_kernel<Precision::bf16>, plan, x, weights, biases, y);
   }
+}
+
+void split_heads_on(Cuda, const HeadsPlan& plan, const Tensor& rows, std::span<const Tensor> biases,
+                    Tensor& y) {
+  cuda::rows(rows.size(0), rows.size(1),
+             SplitRow{plan, rows.data<float>(), of_each<const float>(biases), y.data<float>()});
 }
 
 void gather_heads_on(Cuda, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g) {

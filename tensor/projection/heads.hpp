@@ -14,7 +14,8 @@ inline constexpr std::size_t kMostProjections = 3;  // P: queries, keys, values
 
 /// y[p, b, h, n, :] = W_p[h D : (h + 1) D, :] x[b, n, :] + b_p[h D : (h + 1) D], for x [B, N, E],
 /// weights [H D, E] and biases [H D] (undefined: none): [P, B, H, N, D]. Products have the device's
-/// precision. CUDA reads x and writes y once; the CPU has a product for each p.
+/// precision. CUDA reads x and writes y once; the CPU has a product for each p. x may be an operand
+/// of bf16 (gemm/operand.hpp); then CUDA has one product of the library and a copy by head.
 [[nodiscard]] Tensor project_heads(const Tensor& x, std::span<const Tensor> weights,
                                    std::span<const Tensor> biases, std::int64_t heads);
 
@@ -25,7 +26,8 @@ struct ProjectionGradients {
 };
 /// The gradients of x, weights and biases from dy, P of [B, H, N, D]. An undefined one counts as
 /// zero, but at least one is defined. One kernel where that fits: f32 on CUDA, products at bf16, E
-/// and D multiples of 4, E and H D at most 64; elsewhere a product each for dx and dweights.
+/// and D multiples of 4, E and H D at most 64; elsewhere a product each for dx and dweights, of
+/// operands of x's type.
 [[nodiscard]] ProjectionGradients project_heads_backward(const Tensor& x,
                                                          std::span<const Tensor> weights,
                                                          std::span<const Tensor> dy);

@@ -78,6 +78,9 @@ void add_biases_backward_on(Cpu, const HeadsPlan& plan, const Tensor& sums,
 void add_biases_backward_on(Cuda, const HeadsPlan& plan, const Tensor& sums,
                             std::span<const Tensor> biases, std::span<const Tensor> dy,
                             AddedBiasGradients& d);
+/// CUDA only: y [P, B, H, N, D] of rows [B N, P H D] and biases, P of [H D] or undefined.
+void split_heads_on(Cuda, const HeadsPlan& plan, const Tensor& rows, std::span<const Tensor> biases,
+                    Tensor& y);
 void gather_heads_on(Cpu, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
 void gather_heads_on(Cuda, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
 void stack_weights_on(Cpu, std::span<const Tensor> weights, Tensor& stacked);
