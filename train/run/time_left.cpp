@@ -23,23 +23,34 @@ double mean_length(const data::Dataset& split, std::int64_t most) {
 
 TimeLeft::TimeLeft(const data::Dataset& train, const data::BatchOptions& batches,
                    std::int64_t steps)
-    : work_(static_cast<std::size_t>(steps) + 1) {
+    : steps_(steps) {
   std::map<std::int64_t, double> mean;  // key: the length that sequences are cut to
   const std::int64_t read = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
-  for (std::int64_t step = 0; step < steps; ++step) {
+  const auto work_of = [&](std::int64_t step) {
     // A method that reads its padding computes all positions in every step.
     const std::int64_t most = batches.trim ? std::min(read, data::grown_length(batches, step)) : 0;
     const auto all = static_cast<double>(batches.nominal_length * train.sequences());
     const auto [known, is_new] = mean.try_emplace(most, all);
     if (is_new && batches.trim) known->second = mean_length(train, most);
-    work_[step + 1] = work_[step] + known->second;
+    return known->second;
+  };
+  const std::int64_t growing = std::min(steps, batches.grow_steps);
+  for (std::int64_t step = 0; step < growing; ++step) {
+    growing_.push_back(growing_.back() + work_of(step));
   }
+  if (steps > growing) grown_ = work_of(growing);
+}
+
+double TimeLeft::before(std::int64_t step) const {
+  const std::int64_t growing = std::ssize(growing_) - 1;
+  return growing_[std::min(step, growing)] +
+         grown_ * static_cast<double>(std::max<std::int64_t>(step - growing, 0));
 }
 
 double TimeLeft::after(double seconds, std::int64_t from, std::int64_t to) const {
-  const auto end = static_cast<std::int64_t>(work_.size()) - 1;
-  ENSURE(0 <= from && from < to && to <= end, "TimeLeft: steps ", from, " to ", to, " of ", end);
-  return seconds * (work_[end] - work_[to]) / (work_[to] - work_[from]);
+  ENSURE(0 <= from && from < to && to <= steps_, "TimeLeft: steps ", from, " to ", to, " of ",
+         steps_);
+  return seconds * (tokens() - before(to)) / (before(to) - before(from));
 }
 
 }  // namespace skytape::train

@@ -18,10 +18,14 @@ class TimeLeft {
   /// Seconds for the steps from `to` on, if those of [from, to) took `seconds`. from < to.
   [[nodiscard]] double after(double seconds, std::int64_t from, std::int64_t to) const;
   /// Tokens that the mean example has in all steps together.
-  [[nodiscard]] double tokens() const { return work_.back(); }
+  [[nodiscard]] double tokens() const { return before(steps_); }
 
  private:
-  std::vector<double> work_;  // [steps + 1], of all steps before this one
+  [[nodiscard]] double before(std::int64_t step) const;  // of all steps before this one
+
+  std::int64_t steps_;
+  std::vector<double> growing_ = {0};  // the same, as long as sequences grow
+  double grown_ = 0;                   // of each step after that
 };
 
 }  // namespace skytape::train

@@ -618,7 +618,7 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
   train::SafetensorsFile file = train::read_safetensors(last);
   Json state = data::parse_json(file.metadata.at("skytape.state"));
   CHECK(state.at("stale") == kPatience - 1);
-  CHECK(number(state, "waited_seconds") > 0);
+  CHECK(number(state, "waited_seconds") >= 0);  // 0 where the loader was always ahead
   state["waited_seconds"] = 1000.0;
   state["train_seconds"] = 5000.0;
   file.metadata["skytape.state"] = data::json_text(state);

@@ -19,6 +19,7 @@ TEST_CASE("steps of sequences that grow take as long as their tokens are more") 
   CHECK(even.after(6.0, 0, 2) == doctest::Approx(24));
   CHECK(even.after(6.0, 8, 10) == 0);
   CHECK(even.tokens() == doctest::Approx(50));
+  CHECK(TimeLeft(split, batches, 1'000'000'000).tokens() == doctest::Approx(5e9));  // at once
 
   batches.grow_start = 4;  // then steps of 2 + 4 + 4 + 4 tokens for 4 examples: 3.5 on average
   batches.grow_steps = batches.grow_hold = 6;
