@@ -128,6 +128,8 @@ def small(words):
     if words[1] == "bench" and "--tokens" in words:  # a number of them in place of one of examples
         flags = flags | {"--tokens": "128"}
         del flags["--batch"]
+    if words[1] == "bench" and "--recipe" in words:  # which has the features
+        del flags["--features"]
     while i < len(words):
         word = words[i]
         i += 1
