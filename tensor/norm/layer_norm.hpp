@@ -13,7 +13,8 @@ struct LayerNormForward {
 };
 [[nodiscard]] LayerNormForward layer_norm(const Tensor& x, const Tensor& weight,
                                           const Tensor& bias);
-/// The same with y of another type: bf16 of f32, where products alone read it (gemm/operand.hpp).
+/// Returns the same with y as `type_of_y`: x's own type, or bf16 of f32 where products alone read y
+/// (gemm/operand.hpp).
 [[nodiscard]] LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                           DType type_of_y);
 
