@@ -87,9 +87,9 @@ void multiply_bf16(const GemmPlan& p, const Call& s, const void* a, const void* 
 }
 
 /// Returns whether a product of f32 operands is so large that it takes less time if a kernel rounds
-/// each of them before. Measured on an H100: products of bf16 in memory have twice the rate of those of f32
-/// (798 against 391 TFLOP/s), memory 2.9 TB/s. So m n k multiply-adds save 2.6 fs each, and m k + k
-/// n numbers cost 6 bytes each, 2.1 ps: it pays from m n = 800 (m + n) on.
+/// each of them before. Measured on an H100: products of bf16 in memory have twice the rate of f32
+/// ones (798 against 391 TFLOP/s), memory 2.9 TB/s. So m n k multiply-adds save 2.6 fs each, and
+/// m k + k n numbers cost 6 bytes each, 2.1 ps: it pays from m n = 800 (m + n) on.
 bool rounds_first(const GemmPlan& p) {
   constexpr std::int64_t kLeastWidth = 1024, kLeastDepth = 256;
   const bool aligned = p.m % 8 == 0 && p.n % 8 == 0 && p.k % 8 == 0;
