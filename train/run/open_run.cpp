@@ -137,7 +137,7 @@ void load(OpenRun& run, Progress& progress) {
     run.folder->write_json(file, own);
   }
   if (!going_on) save(run, last_file(options.out));  // metrics are never without a checkpoint
-  run.folder->start_metrics(run.state.step);
+  run.folder->start_metrics(run.state);
 }
 
 /// Copies state, weights, moments and sums of rank 0, which loaded them, to all ranks.

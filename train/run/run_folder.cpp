@@ -69,11 +69,13 @@ std::string event_of(const Json& metric) {
   return scalar_event(metric.value("time", 0.0), metric.value("step", std::int64_t{0}), scalars);
 }
 
-/// Lines of metrics.jsonl that a run at `step` keeps.
-std::vector<Json> kept_metrics(const fs::path& path, std::int64_t step) {
+/// Lines of metrics.jsonl that a run in `state` keeps.
+std::vector<Json> kept_metrics(const fs::path& path, const RunState& state) {
   std::vector<Json> kept = read_metrics(path);
   std::erase_if(kept, [&](const Json& metric) {
-    return metric.value("kind", "") == "final" || metric.value("step", step + 1) > step;
+    const std::string kind = metric.value("kind", "");
+    const std::int64_t last = kind == "eval" ? state.evaluated : state.step;
+    return kind == "final" || metric.value("step", last + 1) > last;
   });
   return kept;
 }
@@ -162,8 +164,8 @@ void refuse_existing(const fs::path& path) {
                   path.string()));
 }
 
-void RunFolder::start_metrics(std::int64_t step) {
-  const std::vector<Json> kept = kept_metrics(metrics(), step);
+void RunFolder::start_metrics(const RunState& state) {
+  const std::vector<Json> kept = kept_metrics(metrics(), state);
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
     if (entry.path().filename().string().starts_with(kEventsPrefix)) fs::remove(entry.path());
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "data/files/json_fwd.hpp"
+#include "train/run/run_state.hpp"
 
 namespace skytape::train {
 
@@ -62,9 +63,10 @@ class RunFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
 
-  /// Starts the metrics at `step`: lines of later steps, and final ones, are cut off; the event
-  /// file is written anew from the rest.
-  void start_metrics(std::int64_t step);
+  /// Starts the metrics at a checkpoint's state: lines of later steps, final ones, and evaluations
+  /// that the state does not know, which are made again, are cut off. The event file is written
+  /// anew from the rest.
+  void start_metrics(const RunState& state);
 
   /// One object for metrics.jsonl: "kind" (train, eval, chance, final), "step", numbers. Adds
   /// "time" and mirrors every number to TensorBoard as "<kind or split>/<key>", behind "<phase>/"

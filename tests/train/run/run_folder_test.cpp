@@ -24,6 +24,13 @@ std::vector<data::Json> lines_of(const std::filesystem::path& path) {
   return lines;
 }
 
+RunState state_at(std::int64_t step, std::int64_t evaluated) {
+  RunState state;
+  state.step = step;
+  state.evaluated = evaluated;
+  return state;
+}
+
 }  // namespace
 
 TEST_CASE("a folder with a run is neither overwritten nor continued unless asked") {
@@ -78,7 +85,7 @@ TEST_CASE("a named pipe or a folder where a run keeps a file is refused, and not
 TEST_CASE("metrics are cut back to the step of the checkpoint") {
   const Folder folder;
   RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
-  run.start_metrics(0);
+  run.start_metrics({});
   for (const int step : {10, 20, 30}) run.add_metric({{"kind", "train"}, {"step", step}});
   run.add_metric({{"kind", "eval"}, {"split", "dev"}, {"step", 20}, {"loss", 1.5}});
   run.add_metric({{"kind", "final"}, {"split", "dev"}, {"step", 20}});
@@ -86,17 +93,33 @@ TEST_CASE("metrics are cut back to the step of the checkpoint") {
     AppendFile torn(run.metrics());
     torn.append("{\"kind\":\"train\",\"st");  // a process that died in the middle of a line
   }
-  run.start_metrics(20);
+  run.start_metrics(state_at(20, 20));
   run.add_metric({{"kind", "train"}, {"step", 25}});
   std::vector<int> steps;
   for (const auto& line : lines_of(run.metrics())) steps.push_back(line.at("step").get<int>());
   CHECK(steps == std::vector<int>{10, 20, 20, 25});
 }
 
+TEST_CASE("an evaluation that the checkpoint does not know is cut off: it is made again") {
+  const Folder folder;
+  RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
+  run.start_metrics({});
+  for (const int step : {10, 20}) {
+    run.add_metric({{"kind", "train"}, {"step", step}});
+    run.add_metric({{"kind", "eval"}, {"split", "dev"}, {"step", step}});
+  }
+  run.start_metrics(state_at(20, 10));
+  std::vector<std::string> kinds;
+  for (const auto& line : lines_of(run.metrics())) {
+    kinds.push_back(line.at("kind").get<std::string>());
+  }
+  CHECK(kinds == std::vector<std::string>{"train", "eval", "train"});
+}
+
 TEST_CASE("TensorBoard's names begin with the phase that a metric says") {
   const Folder folder;
   RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
-  run.start_metrics(0);
+  run.start_metrics({});
   run.add_metric({{"kind", "train"}, {"step", 5}, {"loss", 1.5}, {"phase", "pretraining"}});
   run.add_metric({{"kind", "train"}, {"step", 5}, {"accuracy", 0.5}});
   std::string events;
