@@ -20,11 +20,13 @@
 //   - Padding: a padded token is zero in the mix. A place in the mixed block counts if any block
 //     has a real token at that place. Blocks without real tokens take no part in the permutation.
 //   - The paper's SortCut, which keeps the first sorted blocks for all, is another method.
-//   - Blocks are cut at the nominal length, and the last one is filled up. Backward goes through
-//     all steps of the normalisation.
+//   - W has a column for each block of the nominal length. A batch of N tokens has the first Q of
+//     these blocks, the last one filled up: later ones would have no real token. Backward goes
+//     through all steps of the normalisation.
 //
-// Shapes: B batch, H heads, N tokens, D head width, b tokens of a block, Q = ceil(n / b) blocks for
-// n nominal tokens, P = Q b, K steps of the normalisation.
+// Shapes: B batch, H heads, N tokens, D head width, b tokens of a block, Q = ceil(N / b) blocks,
+// P = Q b, n nominal tokens, Q_n their blocks, K steps of the normalisation. The reference has
+// Q_n blocks for every batch.
 #include <cmath>
 
 #include "attention/blocks/block_attention.hpp"
@@ -59,6 +61,11 @@ struct Config {
 /// Zeros are added to an axis up to `size`.
 Tensor pad(const Tensor& x, int axis, std::int64_t size) {
   return x.size(axis) == size ? x : tensor::narrow_backward(x, axis, 0, size);
+}
+
+/// The first `size` entries of an axis.
+Tensor first(const Tensor& x, int axis, std::int64_t size) {
+  return x.size(axis) == size ? x : tensor::narrow(x, axis, 0, size);
 }
 
 /// Block i lists itself and the mixed block that follows all blocks; mixed ones ask for nothing.
@@ -121,7 +128,7 @@ class Sinkhorn final : public Method {
     Var scores = matmul(reshape(means, {b, h, blocks_, d}), weight);  // [B, H, Q, Q]
     if (const Tensor* noise = draws.find("gumbel")) scores = scores + tape.constant(*noise);
 
-    const Presence present = presence(mask);
+    const Presence present = presence(mask, blocks_);
     std::vector<double> both, alone;  // [B, 1, Q, Q]: two blocks that are there; one that is not
     const std::vector<double> there = present.blocks.to_vector();
     for (std::int64_t e = 0; e < b * blocks_ * blocks_; ++e) {
@@ -183,38 +190,41 @@ class Sinkhorn final : public Method {
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
-    const std::int64_t n = in.q.size(2), rows = blocks_ * config_.block;  // N, P
-    const Presence present = presence(in.mask);
+    const std::int64_t n = in.q.size(2), blocks = ceil_div(n, config_.block);  // N, Q
+    const std::int64_t rows = blocks * config_.block;                          // P
+    const Presence present = presence(in.mask, blocks);
     Saved s{in.q, in.mask, present.keys, {}, {}, {}, {}, {}, {}};
-    const SegmentMeans of_k = segment_means(in.k, in.mask, 1, blocks_, rows);  // (1)
-    const Tensor k = pad(of_k.rows, 2, rows);                                  // [B, H, P, D]
+    const SegmentMeans of_k = segment_means(in.k, in.mask, 1, blocks, rows);  // (1)
+    const Tensor k = pad(of_k.rows, 2, rows);                                 // [B, H, P, D]
     const Tensor v = pad(tensor::mask_rows(in.v, in.mask), 2, rows);
     s.means = of_k.means;
-    const Tensor* noise = draws.find("gumbel");
-    const Tensor wanted = tensor::matmul(s.means, weights(in.q.size(0)));  // (2)
-    s.scores = sinkhorn_scores(wanted, noise != nullptr ? *noise : Tensor(), present.blocks,
-                               config_.temperature);
+    Tensor noise;  // [B, H, Q, Q]; undefined: none
+    if (const Tensor* all = draws.find("gumbel")) noise = first(first(*all, 2, blocks), 3, blocks);
+    const Tensor wanted = tensor::matmul(s.means, weights(in.q.size(0), blocks));  // (2)
+    s.scores = sinkhorn_scores(wanted, noise, present.blocks, config_.temperature);
     s.sorting = sinkhorn(s.scores, config_.steps);  // (3)
     s.keys = with_mixed(s.sorting.matrix, k);       // (4)
     s.values = with_mixed(s.sorting.matrix, v);
     s.result = block_forward(pad(in.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
-                             pattern(in.q.device()), score_scale(in.q));  // (5)
+                             pattern(in.q.device(), blocks), score_scale(in.q));  // (5)
     const Tensor out = tensor::narrow(s.result.out, 2, 0, n);
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
-    const std::int64_t n = s.q.size(2), rows = blocks_ * config_.block;
-    const BlockBackward d =
-        block_backward(pad(s.q, 2, 2 * rows), s.keys, s.values, s.key_mask, pattern(dout.device()),
-                       score_scale(s.q), s.result, pad(dout, 2, 2 * rows));  // (5)
-    Tensor dmatrix = empty_like(s.scores);                                   // [B, H, Q, Q]
-    Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);         // (4): [B, H, P, D]
+    const std::int64_t n = s.q.size(2), blocks = s.scores.size(3), rows = blocks * config_.block;
+    const BlockBackward d = block_backward(pad(s.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
+                                           pattern(dout.device(), blocks), score_scale(s.q),
+                                           s.result, pad(dout, 2, 2 * rows));  // (5)
+    Tensor dmatrix = empty_like(s.scores);                                     // [B, H, Q, Q]
+    Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);           // (4): [B, H, P, D]
     const Tensor dv = unmixed(s.sorting.matrix, s.values, d.dv, dmatrix, 1);
     const Tensor dwanted = tensor::affine(sinkhorn_backward(s.scores, s.sorting, dmatrix),
                                           1 / config_.temperature);  // (3), (2)
-    const Tensor dmeans = tensor::matmul(dwanted, weights(s.q.size(0)), Op::none, Op::transpose);
-    const Tensor dweight = tensor::sum(tensor::matmul(s.means, dwanted, Op::transpose), 0);
+    const Tensor dmeans =
+        tensor::matmul(dwanted, weights(s.q.size(0), blocks), Op::none, Op::transpose);
+    const Tensor dweight =
+        pad(tensor::sum(tensor::matmul(s.means, dwanted, Op::transpose), 0), 2, blocks_);
     const auto unpadded = [&](const Tensor& x) { return tensor::narrow(x, 2, 0, n); };
     Tensor own_dk = unpadded(dk);                             // [B, H, N, D]
     segment_means_backward(dmeans, s.mask, 1, rows, own_dk);  // (1)
@@ -222,26 +232,27 @@ class Sinkhorn final : public Method {
   }
 
  private:
-  /// W for each example: [B, H, D, Q].
-  [[nodiscard]] Tensor weights(std::int64_t batch) const {
-    const Shape& shape = weight_->shape;
-    return tensor::expand(weight_->value, {batch, shape[0], shape[1], shape[2]});
+  /// W's columns of the first blocks, for each example: [B, H, D, Q].
+  [[nodiscard]] Tensor weights(std::int64_t batch, std::int64_t blocks) const {
+    const Tensor columns = first(weight_->value, 2, blocks);
+    return tensor::expand(columns, {batch, columns.size(0), columns.size(1), blocks});
   }
-  [[nodiscard]] BlockPattern pattern(Device device) const {
-    BlockPattern p = lists_.pattern(0, device, [&] { return own_and_mixed(blocks_); });
+  [[nodiscard]] BlockPattern pattern(Device device, std::int64_t blocks) const {
+    BlockPattern p = lists_.pattern(blocks, device, [&] { return own_and_mixed(blocks); });
     p.block = config_.block;
     return p;
   }
-  [[nodiscard]] Presence presence(const Tensor& mask) const {
-    const std::int64_t b = mask.size(0), c = config_.block, rows = blocks_ * c;
-    const Tensor real = pad(mask, 1, rows).reshape({b, blocks_, c});
+  [[nodiscard]] Presence presence(const Tensor& mask, std::int64_t blocks) const {
+    const std::int64_t b = mask.size(0), c = config_.block, rows = blocks * c;
+    const Tensor real = pad(mask, 1, rows).reshape({b, blocks, c});
     const Tensor places = tensor::max(real, 1).first.reshape({b, 1, c});
-    const Tensor mixed = tensor::expand(places, {b, blocks_, c}).reshape({b, rows});
+    const Tensor mixed = tensor::expand(places, {b, blocks, c}).reshape({b, rows});
     return {tensor::max(real, 2).first, tensor::concat({real.reshape({b, rows}), mixed}, 1)};
   }
   /// x: [B, H, P, D] as blocks, [B, H, Q, b D].
   [[nodiscard]] Tensor as_blocks(const Tensor& x) const {
-    return x.reshape({x.size(0), x.size(1), blocks_, config_.block * x.size(3)});
+    const std::int64_t c = config_.block;
+    return x.reshape({x.size(0), x.size(1), x.size(2) / c, c * x.size(3)});
   }
   /// [x; R x]: [B, H, 2 P, D].
   [[nodiscard]] Tensor with_mixed(const Tensor& matrix, const Tensor& x) const {
@@ -250,7 +261,7 @@ class Sinkhorn final : public Method {
   /// dx: [B, H, P, D] from the gradient dy of y = [x; R x]; dR = (R x)' x^T + beta dR.
   [[nodiscard]] Tensor unmixed(const Tensor& matrix, const Tensor& y, const Tensor& dy,
                                Tensor& dmatrix, double beta) const {
-    const std::int64_t rows = blocks_ * config_.block;
+    const std::int64_t rows = y.size(2) / 2;  // P
     const Tensor x = tensor::narrow(y, 2, 0, rows);
     const Tensor dmixed = tensor::narrow(dy, 2, rows, 2 * rows);
     tensor::gemm(as_blocks(dmixed), Op::none, as_blocks(x), Op::transpose, dmatrix, 1, beta);
@@ -261,8 +272,8 @@ class Sinkhorn final : public Method {
   }
 
   Config config_;
-  std::int64_t blocks_;  // Q
-  Parameter* weight_;    // W: [H, D, Q]
+  std::int64_t blocks_;  // Q_n
+  Parameter* weight_;    // W: [H, D, Q_n]
   BlockLists lists_;
 };
 
