@@ -2,7 +2,6 @@
 
 #include <memory>
 
-#include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/ranks/ranks.hpp"
@@ -54,16 +53,13 @@ Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   if (!request.budget.empty() && !ranks.alone()) {
     throw UsageError("train: --budget times one process; under mpirun expected --steps");
   }
-  complete(request);
   return request;
 }
 
 int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
   Request request;
-  RunConfig config;
   together(ranks, [&] { request = request_of(flags, pretraining, ranks); });
-  const std::string folders = ranks.first([&] { return data::json_text(read_folders(request)); });
-  together(ranks, [&] { config = plan(request, data::parse_json(folders)); });
+  const RunConfig config = plan(request);
   if (flags.print_config) return ranks.first() ? print_config(config) : 0;
   if (pretraining) return pretrain(config, request.options);
   if (request.seeds > 1) return train_seeds(request.choices, request.seeds, request.options);

@@ -12,6 +12,7 @@
 #include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/threads.hpp"
+#include "train/ranks/ranks.hpp"
 #include "train/run/budget.hpp"
 #include "train/run/init.hpp"
 #include "train/run/run_folder.hpp"
@@ -93,7 +94,7 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
   });
   for (const Setting& there : had) {
     const KeyInfo* const key = find_key(there.key);
-    if (key == nullptr || key->shapes != Shapes::encoder) continue;
+    if (key == nullptr || key->category != Category::encoder) continue;
     if (any_length && there.key == "max_length") continue;
     if (!idle_because(had, *key).empty()) continue;
     const bool said = std::any_of(choices.values.begin(), choices.values.end(),
@@ -132,13 +133,7 @@ bool starts_pretrained(const RunConfig& config, std::int64_t embedding_rows) {
   return needed > config.task->vocabulary && embedding_rows == needed + cls;
 }
 
-}  // namespace
-
-void complete(Request& r) {
-  if (r.pretraining) r.choices = for_pretraining(std::move(r.choices));
-  r.options.out = folder_of(r);
-}
-
+/// What the folders of the run to resume and of --init say: {"saved", "init", "embedding_rows"}.
 Json read_folders(const Request& r) {
   Json found = {{"saved", nullptr}, {"init", nullptr}, {"embedding_rows", 0}};
   if (!r.options.init.empty()) {
@@ -151,7 +146,7 @@ Json read_folders(const Request& r) {
   return found;
 }
 
-RunConfig plan(Request& r, const Json& folders) {
+RunConfig configured_by(Request& r, const Json& folders) {
   const bool initial = !r.options.init.empty();
   if (initial) add_encoder_settings(folders.at("init"), r.choices);
   if (!r.budget.empty()) fit_budget(r);
@@ -160,6 +155,21 @@ RunConfig plan(Request& r, const Json& folders) {
   refuse_two_starts(r, config);
   const auto rows = folders.at("embedding_rows").get<std::int64_t>();
   return starts_pretrained(config, rows) ? with_mask_token(config) : config;
+}
+
+}  // namespace
+
+RunConfig plan(Request& r) {
+  const Ranks& ranks = *r.options.ranks;
+  together(ranks, [&] {
+    if (r.pretraining) r.choices = for_pretraining(std::move(r.choices));
+    r.options.out = folder_of(r);
+  });
+  const Json folders =
+      data::parse_json(ranks.first([&] { return data::json_text(read_folders(r)); }));
+  RunConfig config;
+  together(ranks, [&] { config = configured_by(r, folders); });
+  return config;
 }
 
 }  // namespace skytape::train

@@ -6,7 +6,6 @@
 #include <set>
 #include <string>
 
-#include "data/files/json_fwd.hpp"
 #include "train/config/run_config.hpp"
 #include "train/run/train_options.hpp"
 
@@ -22,16 +21,10 @@ struct Request {
   TrainOptions options;  // all but `out`
 };
 
-/// Completes the request by the run's folder, and by what pre-training chooses.
-void complete(Request& request);
-
-/// Returns what the folders of a completed request say, those of the run to resume and of --init:
-/// {"saved", "init", "embedding_rows"}. UsageError or DataError for one that does not fit.
-[[nodiscard]] data::Json read_folders(const Request& request);
-
-/// Completes the request by the sizes of the encoder in --init and the steps that --budget has time
-/// for. Returns the configuration, for a resumed run the saved one. UsageError where flags
-/// contradict each other or what the folders hold.
-[[nodiscard]] RunConfig plan(Request& request, const data::Json& folders);
+/// Completes the request by the run's folder, what pre-training chooses, the sizes of the encoder
+/// in --init and the steps that --budget has time for. Returns the configuration, for a resumed run
+/// the saved one; all ranks have what the first one finds in the folders. UsageError or DataError
+/// where flags contradict each other or what the folders hold.
+[[nodiscard]] RunConfig plan(Request& request);
 
 }  // namespace skytape::train
