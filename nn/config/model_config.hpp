@@ -31,7 +31,7 @@ enum class Objective { classify, predict_masked };
 
 /// The options, and what task, data and method decide.
 struct ModelConfig {
-#define OPTION(type, key, standard, range, shapes, meaning, ...) type key{standard};
+#define OPTION(type, key, standard, range, category, meaning, ...) type key{standard};
 #include "nn/config/model_options.def"
 
   std::string attention = "skyformer";

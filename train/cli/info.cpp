@@ -158,12 +158,12 @@ void print_methods_json() {
 
 void print_recipes() {
   for (const Recipe& recipe : recipes()) fmt::print("{:<12} {}\n", recipe.name, recipe.idea);
-  fmt::print("\n{:<18} {:<39} {:<14} {:<9} {}\n", "key", "range", "default", "shapes", "meaning");
-  constexpr const char* kShapes[] = {"encoder", "model", "schedule", "data"};
+  fmt::print("\n{:<18} {:<39} {:<14} {:<9} {}\n", "key", "range", "default", "category", "meaning");
+  constexpr const char* kCategories[] = {"encoder", "model", "schedule", "data"};
   for (const KeyInfo& key : recipe_keys()) {
     fmt::print("{:<18} {:<39} {:<14} {:<9} {}\n", key.key, range_of(key),
-               key.standard.empty() ? "–" : key.standard, kShapes[static_cast<int>(key.shapes)],
-               key.meaning);
+               key.standard.empty() ? "–" : key.standard,
+               kCategories[static_cast<int>(key.category)], key.meaning);
   }
 }
 

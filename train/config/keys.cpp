@@ -86,11 +86,11 @@ using data::MaskingOptions;
 using data::Variations;
 using nn::AdamWConfig;
 using nn::Schedule;
-using enum Shapes;
+using enum Category;
 
 // clang-format off
 constexpr KeyInfo kKeys[] = {
-    // key, default, legal values, what it shapes, its member, its meaning; and if need be where it
+    // key, default, legal values, its category, its member, its meaning; and if need be where it
     // has no effect, and what tables of results call it
     {"batch", "", whole(1, 65536), schedule, batches<&BatchOptions::batch>,
      "examples per optimiser step"},
@@ -116,11 +116,11 @@ constexpr KeyInfo kKeys[] = {
      "share of attention weights dropped"},
     {"features", "128", whole(1, 65536), model, nullptr,
      "landmarks, projected length or random features"},
-#define OPTION(type, key, standard, range, shapes, meaning, ...) \
+#define OPTION(type, key, standard, range, category, meaning, ...) \
   {#key,                                                         \
    spelt(#standard),                                             \
    range,                                                        \
-   shapes,                                                       \
+   category,                                                     \
    into<&RunConfig::model, &nn::ModelConfig::key>,               \
    meaning __VA_OPT__(, ) __VA_ARGS__},
 #include "nn/config/model_options.def"

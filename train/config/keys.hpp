@@ -29,7 +29,7 @@ struct Range {
 
 /// The part of a run that a key decides. `encoder`: the encoder, which a run of --init takes over.
 /// `model`: the rest of the model. `schedule`: the training. `data`: the examples it sees.
-enum class Shapes { encoder, model, schedule, data };
+enum class Category { encoder, model, schedule, data };
 
 /// Values of another key that leave a key without effect, "a|b".
 struct Idle {
@@ -40,7 +40,7 @@ struct KeyInfo {
   std::string_view key;
   std::string_view standard;  // default; empty: a recipe, or the task, says it
   Range range;
-  Shapes shapes;
+  Category category;
   /// Puts the checked text of a value into its member; nullptr: resolve() and the method read it.
   void (*fill)(RunConfig&, const KeyInfo&, const std::string&);
   std::string_view meaning;

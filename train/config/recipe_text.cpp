@@ -69,7 +69,7 @@ class RecipeReader {
     }
   }
 
-  /// A task, a method, or both; each such row stands once.
+  /// A task, a method, or both; each such section stands once.
   void begin_section(const std::string& head) {
     task_.clear();
     method_.clear();
@@ -96,8 +96,8 @@ class RecipeReader {
     }
     const auto [first, fresh] = sections_.try_emplace({task_, method_}, line_);
     if (!fresh) {
-      fail(fmt::format("the row [{}] appears twice, first in line {}; expected all its keys in one",
-                       head, first->second));
+      fail(fmt::format("[{}] appears twice, first in line {}; expected all its keys in one", head,
+                       first->second));
     }
   }
 
@@ -113,35 +113,35 @@ class RecipeReader {
       for (const KeyInfo& each : recipe_keys()) known.emplace_back(each.key);
       fail(unknown_key(key, known));
     }
-    RecipeRow row = row_of(key, value);
-    const auto [first, fresh] = keys_.try_emplace(row.setting.key, value, line_);
+    RecipeValue found = value_of(key, value);
+    const auto [first, fresh] = keys_.try_emplace(found.setting.key, value, line_);
     if (!fresh) {
-      fail(fmt::format("{} appears twice: {} in line {}, {} here", row.setting.key,
+      fail(fmt::format("{} appears twice: {} in line {}, {} here", found.setting.key,
                        first->second.first, first->second.second, value));
     }
-    recipe_.rows.push_back(std::move(row));
+    recipe_.values.push_back(std::move(found));
   }
 
   /// Under one key, however it is spelt: `skyformer.features` is `features` for skyformer, and
-  /// `gamma` in the row of skyformer is `skyformer.gamma`.
-  [[nodiscard]] RecipeRow row_of(const std::string& key, const std::string& value) const {
-    const std::string of = section_.empty() ? "" : ", row " + section_;
-    RecipeRow row{task_, method_, {key, value, "recipe " + recipe_.name + of}};
-    if (find_key(key) != nullptr) return row;
+  /// `gamma` in the section of skyformer is `skyformer.gamma`.
+  [[nodiscard]] RecipeValue value_of(const std::string& key, const std::string& value) const {
+    const std::string of = section_.empty() ? "" : ", [" + section_ + "]";
+    RecipeValue found{task_, method_, {key, value, "recipe " + recipe_.name + of}};
+    if (find_key(key) != nullptr) return found;
     const std::size_t dot = key.find('.');
     if (dot == key.npos) {
-      if (!method_.ends_with('*')) row.setting.key = fmt::format("{}.{}", method_, key);
-      return row;
+      if (!method_.ends_with('*')) found.setting.key = fmt::format("{}.{}", method_, key);
+      return found;
     }
     const std::string method = key.substr(0, dot), option = key.substr(dot + 1);
     if (!matches(method_, method)) {
-      fail(fmt::format("{} has no effect in the row [{}]", key, section_));
+      fail(fmt::format("{} has no effect under [{}]", key, section_));
     }
     if (is_shared(option)) {
-      row.method = method;
-      row.setting.key = option;
+      found.method = method;
+      found.setting.key = option;
     }
-    return row;
+    return found;
   }
 
   /// Returns whether a method of this section has such an option, or the one that it names: where a
@@ -158,8 +158,9 @@ class RecipeReader {
   const std::string& where_;
   int line_ = 0;
   std::string section_, task_, method_;
-  std::map<std::pair<std::string, std::string>, int> sections_;  // the line of each row's head
-  std::map<std::string, std::pair<std::string, int>> keys_;  // of this row: value and line of each
+  std::map<std::pair<std::string, std::string>, int> sections_;  // the line of each section's head
+  std::map<std::string, std::pair<std::string, int>>
+      keys_;  // of this section: value and line of each
   Recipe recipe_;
 };
 
@@ -171,7 +172,7 @@ Recipe recipe_in(const std::filesystem::path& file) {
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   if (file.extension() == ".json") {
     Recipe recipe = recipe_of_run(json_object_in(text, file.string()), file.string());
-    for (RecipeRow& row : recipe.rows) unsettle_precision(row.setting);
+    for (RecipeValue& value : recipe.values) unsettle_precision(value.setting);
     recipe.text = text;
     recipe.file = "recipe.json";
     return recipe;
@@ -195,7 +196,8 @@ Recipe recipe_of_run(const data::Json& config, const std::string& file) {
     recipe.name = config.at("recipe").get<std::string>();
     recipe.task = config.at("task").get<std::string>();
     recipe.attention = config.at("attention").get<std::string>();
-    for (const Setting& setting : saved_settings(config)) recipe.rows.push_back({"", "", setting});
+    for (const Setting& setting : saved_settings(config))
+      recipe.values.push_back({"", "", setting});
   } catch (const data::JsonError& error) {
     throw DataError(
         fmt::format("{}: not a configuration of skytape: {}", file, data::problem_of(error)));
@@ -238,15 +240,16 @@ std::vector<Setting> recipe_settings(const Recipe& recipe, std::string_view task
     if (key.standard.empty()) continue;
     settings.push_back({std::string(key.key), std::string(key.standard), "default"});
   }
-  // Without its own rows (custom data, a new task) a task trains as Text does.
-  const bool known = std::any_of(recipe.rows.begin(), recipe.rows.end(), [&](const RecipeRow& row) {
-    return row.task == task || row.task == task_family(task);
-  });
-  for (const RecipeRow& row : recipe.rows) {
-    const bool for_task = row.task.empty() || row.task == task ||
-                          row.task == (known ? task_family(task) : std::string_view("text"));
-    if (!for_task || !matches(row.method, method)) continue;
-    Setting setting = row.setting;
+  // Without a section of its own (custom data, a new task) a task trains as Text does.
+  const bool known =
+      std::any_of(recipe.values.begin(), recipe.values.end(), [&](const RecipeValue& value) {
+        return value.task == task || value.task == task_family(task);
+      });
+  for (const RecipeValue& value : recipe.values) {
+    const bool for_task = value.task.empty() || value.task == task ||
+                          value.task == (known ? task_family(task) : std::string_view("text"));
+    if (!for_task || !matches(value.method, method)) continue;
+    Setting setting = value.setting;
     if (find_key(setting.key) == nullptr && setting.key.find('.') == setting.key.npos) {
       setting.key = fmt::format("{}.{}", method, setting.key);
     }

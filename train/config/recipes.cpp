@@ -82,12 +82,12 @@ std::span<const Instead> instead_rows() { return kInstead; }
 Setting for_method(const Setting& setting, std::string_view method) {
   if (setting.key == "positions" && setting.value == "rotary" && turns_nothing(method)) {
     return {setting.key, "learned",
-            fmt::format("{}, row {}: it reads no queries and keys", setting.origin, method)};
+            fmt::format("{}, for {}: it reads no queries and keys", setting.origin, method)};
   }
   for (const Instead& row : kInstead) {
     if (row.method != method || row.key != setting.key || row.value != setting.value) continue;
     return {setting.key, std::string(row.instead),
-            fmt::format("{}, row {}: {}", setting.origin, method, row.because)};
+            fmt::format("{}, for {}: {}", setting.origin, method, row.because)};
   }
   return setting;
 }

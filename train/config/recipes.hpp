@@ -12,13 +12,13 @@
 
 namespace skytape::train {
 
-/// An effective value and who said so: "recipe", "task row", "method row", "--set", a flag.
+/// An effective value and who said so: "recipe skytape, [text]", "--set", a flag.
 struct Setting {
   std::string key, value, origin;
 };
 
 /// One value of a recipe, and for which tasks and methods it is.
-struct RecipeRow {
+struct RecipeValue {
   std::string task;    // or a family of tasks, "pathfinder"; empty: every one
   std::string method;  // or a family of methods, "skein*"; empty: every one
   Setting setting;     // of a key, or of an option of these methods
@@ -28,10 +28,10 @@ struct RecipeRow {
 struct Recipe {
   std::string name;  // of a file: "my.recipe (file)"
   std::string idea;
-  std::string text;             // as a file of one has it
-  std::vector<RecipeRow> rows;  // the last of equal keys counts
-  std::string task, attention;  // of the run whose config.json it is; else empty
-  std::string file;             // the name of the file that it was read from; else empty
+  std::string text;                 // as a file of one has it
+  std::vector<RecipeValue> values;  // the last of equal keys counts
+  std::string task, attention;      // of the run whose config.json it is; else empty
+  std::string file;                 // the name of the file that it was read from; else empty
 };
 
 /// The program's own.
@@ -45,8 +45,8 @@ struct Recipe {
 [[nodiscard]] std::string in_folder_names(const std::string& recipe);
 
 /// The recipe that `text` says. Lines of key=value; `[task]`, `[method]` or `[task method]` in
-/// front of those that are for them alone, `#` before a comment. Each of these rows stands once,
-/// and each key once in a row. UsageError naming `where` and the line.
+/// front of those that are for them alone, `#` before a comment. Each of these sections stands
+/// once, and each key once in a section. UsageError naming `where` and the line.
 [[nodiscard]] Recipe parse_recipe(std::string name, const std::string& text,
                                   const std::string& where);
 

@@ -63,7 +63,7 @@ Json settings_of(const EncoderFacts& facts) {
   const nn::BertConfig& model = facts.model;
   Json settings = Json::object();
   for (const KeyInfo& key : recipe_keys()) {  // it has none of what we add to an encoder
-    if (key.shapes == Shapes::encoder) settings[std::string(key.key)]["value"] = key.standard;
+    if (key.category == Category::encoder) settings[std::string(key.key)]["value"] = key.standard;
   }
   const auto set = [&](const char* key, auto value) {
     settings[key]["value"] = fmt::format("{}", value);

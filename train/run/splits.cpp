@@ -130,7 +130,7 @@ data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
                       {"gelu", "exact: x * (1 + erf(x / sqrt(2))) / 2"},
                       {"layer_norm_epsilon", model.norm_epsilon}};
   for (const KeyInfo& key : recipe_keys()) {
-    if (key.shapes != Shapes::encoder && key.shapes != Shapes::model) continue;
+    if (key.category != Category::encoder && key.category != Category::model) continue;
     const Setting* const s = find_setting(config.settings, key.key);
     if (s != nullptr) facts[s->key] = as_json(key, s->value);
   }

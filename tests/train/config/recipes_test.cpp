@@ -139,10 +139,10 @@ TEST_CASE("recipes are the files of train/config/recipes, read as anyone's own")
     const Recipe embedded = find_recipe(name), file = find_recipe(entry.path().string());
     CHECK(embedded.text == read_file(entry.path()));
     CHECK(embedded.text.starts_with("# " + embedded.idea + "\n"));
-    REQUIRE(file.rows.size() == embedded.rows.size());
-    for (std::size_t i = 0; i < file.rows.size(); ++i) {
-      CHECK(file.rows[i].setting.key == embedded.rows[i].setting.key);
-      CHECK(file.rows[i].setting.value == embedded.rows[i].setting.value);
+    REQUIRE(file.values.size() == embedded.values.size());
+    for (std::size_t i = 0; i < file.values.size(); ++i) {
+      CHECK(file.values[i].setting.key == embedded.values[i].setting.key);
+      CHECK(file.values[i].setting.value == embedded.values[i].setting.value);
     }
   }
   CHECK(files == std::ssize(recipes()));
@@ -156,15 +156,15 @@ TEST_CASE(
     return text.substr(text.find('\n') + 1);
   };
   const std::set<std::string> changed = {"listops", "text", "pathfinder", "image"};
-  const auto large_has = [&](const RecipeRow& row) {
-    return std::ranges::any_of(find_recipe("large").rows, [&](const RecipeRow& other) {
+  const auto large_has = [&](const RecipeValue& row) {
+    return std::ranges::any_of(find_recipe("large").values, [&](const RecipeValue& other) {
       return other.task == row.task && other.method == row.method &&
              other.setting.key == row.setting.key &&
              (changed.contains(row.task) || other.setting.value == row.setting.value);
     });
   };
-  for (const RecipeRow& row : find_recipe("skytape").rows) CHECK(large_has(row));
-  CHECK(find_recipe("large").rows.size() > find_recipe("skytape").rows.size());
+  for (const RecipeValue& row : find_recipe("skytape").values) CHECK(large_has(row));
+  CHECK(find_recipe("large").values.size() > find_recipe("skytape").values.size());
   const auto options_of = [&](const std::string& name) {
     const std::string rows = rows_of(name);
     return rows.substr(rows.find("[linformer]"));
@@ -273,13 +273,13 @@ TEST_CASE("a recipe's text says what differs from the defaults, for whom, or wha
     return std::string("none");
   };
   CHECK(value("text", "softmax", "batch") == "8, recipe mine");
-  CHECK(value("listops", "softmax", "batch") == "16, recipe mine, row listops");
-  CHECK(value("listops", "softmax", "width") == "32, recipe mine, row listops");
+  CHECK(value("listops", "softmax", "batch") == "16, recipe mine, [listops]");
+  CHECK(value("listops", "softmax", "width") == "32, recipe mine, [listops]");
   CHECK(value("text", "softmax", "width") == "64, default");
-  CHECK(value("listops", "skyformer", "features") == "7, recipe mine, row listops skyformer");
+  CHECK(value("listops", "skyformer", "features") == "7, recipe mine, [listops skyformer]");
   CHECK(value("listops", "skyformer", "skyformer.gamma").starts_with("0.3, "));
   CHECK(value("text", "skyformer", "skyformer.gamma") == "none");
-  CHECK(value("text", "sinkhorn", "sinkhorn.steps") == "1, recipe mine, row sinkhorn");
+  CHECK(value("text", "sinkhorn", "sinkhorn.steps") == "1, recipe mine, [sinkhorn]");
   CHECK(value("text", "skein_nonorm", "skein_nonorm.weighted").starts_with("0, "));
   CHECK(value("text", "softmax", "steps") == "none");
 
@@ -301,14 +301,13 @@ TEST_CASE("a recipe's text says what differs from the defaults, for whom, or wha
             .starts_with("mine.recipe:1: skyformer.gamma appears twice: 1 in line 1, 2 here"));
   CHECK(fault("[skyformer] features=7 skyformer.features=7").find("features appears twice") !=
         std::string::npos);
-  CHECK(
-      fault("[text] lr=1\n[image] lr=2\n[text] dropout=0") ==
-      "mine.recipe:3: the row [text] appears twice, first in line 1; expected all its keys in one");
+  CHECK(fault("[text] lr=1\n[image] lr=2\n[text] dropout=0") ==
+        "mine.recipe:3: [text] appears twice, first in line 1; expected all its keys in one");
   CHECK(fault("[text skyformer] lr=1\n[skyformer text]").find("appears twice") !=
         std::string::npos);
   CHECK(fault("[text image] lr=1").find("[text image]: expected one task") != std::string::npos);
   CHECK(fault("[vmean softmax] lr=1").find("expected one method") != std::string::npos);
-  CHECK(fault("[softmax] skyformer.gamma=1").find("has no effect in the row [softmax]") !=
+  CHECK(fault("[softmax] skyformer.gamma=1").find("has no effect under [softmax]") !=
         std::string::npos);
   CHECK(fault("lr=1\n[text] lr=2\n[text vmean] lr=3\n[vmean] lr=4").empty());
   CHECK(fault("batsh=8").size() < 200);  // and not a list of all keys
@@ -409,7 +408,7 @@ TEST_CASE(
   CHECK(for_method(rotary, "softmax").origin == "recipe some");
   CHECK(for_method(rotary, "vmean").value == "learned");
   CHECK(for_method(rotary, "vmean").origin ==
-        "recipe some, row vmean: it reads no queries and keys");
+        "recipe some, for vmean: it reads no queries and keys");
   CHECK(for_method({"positions", "none", "recipe some"}, "vmean").value == "none");
   for (const Instead& row : instead_rows()) {
     CAPTURE(row.method);

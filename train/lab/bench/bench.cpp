@@ -206,7 +206,7 @@ RunConfig configure(const BenchCase& c) {
   if (c.recipe == "skytape" && c.papers_model) {
     const std::vector<Setting> papers = recipe_settings("skyformer", c.task, c.attention);
     for (const KeyInfo& key : recipe_keys()) {
-      const bool shapes = key.shapes == Shapes::encoder || key.shapes == Shapes::model;
+      const bool shapes = key.category == Category::encoder || key.category == Category::model;
       // The caller says the length and, of the options that methods share, the features.
       if (!shapes || is_shared(key.key) || key.key == "max_length") continue;
       if (std::any_of(of_size.begin(), of_size.end(),
