@@ -1,0 +1,36 @@
+// The examples of a file that a trained run is asked about: rows of custom data as training read
+// them, or lines of a task.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "data/files/source.hpp"
+#include "data/own/format.hpp"
+#include "train/config/run_config.hpp"
+
+namespace skytape::train {
+
+struct ExampleRow {
+  std::string label, text;                  // no label: the row has none
+  std::string place;                        // "file:3", for messages
+  std::size_t between = std::string::npos;  // place of the tab between a pair; npos: the first one
+};
+
+/// What the user says about the file; empty: the file, or what training read, decides.
+struct ExampleFile {
+  std::string path;  // "-": standard input
+  std::string format, delimiter;
+  data::ColumnNames columns;
+  bool header = false;  // the first row names the columns
+};
+
+/// Passes the rows of `stream` to `visit`, without blank ones. `hints` are those of custom data.
+/// Returns remarks for the user about the way in which the file was read. DataError naming the row.
+std::vector<std::string> read_examples(data::ByteStream& stream, const ExampleFile& file,
+                                       const RunConfig& config, data::FormatHints hints,
+                                       const std::function<void(const ExampleRow&)>& visit);
+
+}  // namespace skytape::train
