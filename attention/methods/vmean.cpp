@@ -82,7 +82,7 @@ class VMean final : public Method {
     return g;
   }
 
-  // ---- optional hook: row combination ----------------------------------------------------------
+  // ---- optional hook: row combination (most methods have none) ---------------------------------
   // (2) is one linear combination of rows: the mean of projected rows is the projected mean of the
   // rows, and a model projects only that.
   std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
@@ -121,12 +121,13 @@ Spec vmean_spec() {
 
   // Traits that are the usual ones need no line; these are written for the reader.
   spec.approximates = "softmax";
-  spec.values_only = true;     // neither queries nor keys enter
+  spec.values_only = true;     // neither queries nor keys enter: delete it if yours reads them
   spec.random = false;         // draws nothing
   spec.reads_padding = false;  // so batches are trimmed
   spec.per_example = true;
   spec.exact = {};  // never; a method that can be exact says when: {"landmarks = all rows", …}
 
+  // Of combine_rows.
   spec.combined_cost_at = [](const CostSizes& s, double columns) {
     return CombinedCost{1, {s.n * columns, s.n * columns}, {}};
   };

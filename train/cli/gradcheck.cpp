@@ -43,14 +43,14 @@ GradcheckReport check(const attention::Spec& spec, const attention::OptionValues
   store.pack(DType::f64, Device::cpu, kSeed);
 
   const Shape shape{kBatch, kHeads, kPositions, kWidth};
-  std::vector<Tensor> inputs;  // q, k unless shared, v: [B, H, N, D]; x where it is read: [B, N, E]
+  std::vector<Tensor> inputs;  // those that a model passes to it: q, k, v [B, H, N, D], x [B, N, E]
   std::vector<std::string> names;
   const auto add = [&](const char* name, const Shape& of) {
     inputs.push_back(tensor::normal(of, Random{kSeed + names.size(), {}}, DType::f64, Device::cpu));
     names.emplace_back(name);
   };
-  add("q", shape);
-  if (!spec.shared_qk) add("k", shape);
+  if (!spec.values_only) add("q", shape);
+  if (!spec.values_only && !spec.shared_qk) add("k", shape);
   add("v", shape);
   if (spec.reads_x) add("x", {kBatch, kPositions, kInputWidth});
   /// The array of that name among `from`, which are as `inputs`; what the method does not take is
