@@ -204,13 +204,13 @@ arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
 .PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
-	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)))
+	$(if $(FROM),build/skytape data $(call switch,FORCE,force) --task $(TASK) --from $(call quoted,$(FROM)))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
-data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL=mirror; EXPORT=folder
-	build/skytape data $(call switch,FETCH,fetch) $(call flags,$(FLAGS))
+data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL=mirror; EXPORT=folder FORCE=1
+	build/skytape data $(call switch,FETCH,fetch) $(call switch,FORCE,force) $(call flags,$(FLAGS))
 goldens: lab ## compare with reference vectors: GOLDENS=folder
 	build/skytape-lab goldens --dir $(call quoted,$(or $(GOLDENS),tests/goldens)) $(ARGS)
-lra: lab ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128
+lra: lab ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128 WITHOUT=1
 gradcheck: all ## check gradients of attention methods: ATTENTION=name|all
 bench: lab ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"
 theory: lab ## check the papers' statements with numbers: OUT= ARGS="--seeds 20"
@@ -225,7 +225,9 @@ report: lab ## one HTML page about runs and studies, by matplotlib: RUNS=runs OU
 	"$(PYTHON)" train/report/page.py --runs $(call quoted,$(or $(RUNS),runs)) $(call flags,WATCH OUT)
 gradcheck:
 	build/skytape $@ $(call flags,$(FLAGS))
-lra bench theory:
+lra:
+	build/skytape-lab lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions)
+bench theory:
 	build/skytape-lab $@ $(call flags,$(FLAGS))
 # A study is whole without pictures: exit code 3 says that there is no matplotlib, as draw.py has told.
 cost stability approx spectrum:
@@ -298,6 +300,6 @@ install: lab ## install programs, library and headers: PREFIX=/usr/local
 doctor: ## say what this machine has, what is missing and what to install
 	@train/scripts/dependencies.sh --report
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z_-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 clean: ## forget everything that was built
 	rm -rf build

