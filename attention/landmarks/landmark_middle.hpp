@@ -5,9 +5,11 @@
 //   T = R Z R P   with Z, nearly the inverse of R M R                    scaled_inverse.hpp     (2)
 //
 // Z does not need P, and dP, which other gradients wait for, does not need dZ. So forward and
-// backward are two calls each, and the slow one can run in parallel with the rest of a method. On a GPU at bf16 each is one
-// kernel, a block for each matrix, where matrices are small enough (landmark_middle.cu). Elsewhere
-// the middle is made of kernel_matrix and scaled_inverse_times, by the call that gives T or dP.
+// backward are two calls each, and the slow one can run in parallel with the rest of a method. On a
+// GPU at bf16 each is one kernel, a block for each matrix, where matrices are small enough
+// (landmark_middle.cu). Elsewhere, on a CPU always, the call that gives T or dP does it all, by
+// kernel_matrix and scaled_inverse_times: begin_landmark_middle keeps w, and
+// end_landmark_middle_backward finds dW computed.
 //
 // Notation: B batch, H heads, A sets of landmarks, L landmarks of a set, D their width, J columns
 // of P.
@@ -49,9 +51,9 @@ struct MiddleGradients {
   Tensor dw;  // [B, H, A L, D]; undefined before end_landmark_middle_backward where fused
   Tensor dp;  // [B, H, L, J]
 };
-/// dP.
+/// Returns dP; where not fused, dW as well.
 [[nodiscard]] MiddleGradients landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt);
-/// dW.
+/// Computes dW, if it is not there.
 void end_landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt, MiddleGradients& d);
 
 // CUDA alone. Whether a block has room for matrices [size, size] and [size, width], and the kernels

@@ -130,6 +130,7 @@ class NystromSm final : public Method {
     s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
     if (config_.solver == "exact") return exact(s);
     const MiddleConfig middle{Kernel::exponential, config_.gamma, 1, config_.inverse.in(call)};
+    // Off a GPU, and where no kernel is fused, landmark_middle does what begin_… would.
     Tensor p;  // [B, H, L, D + 1]
     side_by_side(
         in.q.device(),
@@ -145,6 +146,7 @@ class NystromSm final : public Method {
   static Gradients backward(const Saved& s, const Tensor& dout) {
     const Tensor df = ratio_backward(s.f, s.out, dout);  // (7)
     FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, df, s.t, Want::dy);
+    // There this call gives dW, too, and end_… nothing.
     MiddleGradients middle = landmark_middle_backward(s.middle, of_out.dy);  // (5): dP
     FormGradients of_keys;
     side_by_side(

@@ -155,6 +155,7 @@ class Skyformer final : public Method {
     s.index = landmark_index(table, in.q);                         // (2)
     s.w = gather_landmarks(in.q, in.k, s.index, in.mask, factor);  // (2)
     const MiddleConfig middle{Kernel::gaussian, config_.gamma, s.sets, config_.inverse.in(call)};
+    // Off a GPU, and where no kernel is fused, landmark_middle does what begin_… would.
     Tensor p;  // [B, H, L, D]
     side_by_side(
         in.q.device(),
@@ -174,8 +175,9 @@ class Skyformer final : public Method {
         kernel_form_backward(Kernel::gaussian, s.x, s.w, dout, s.t, Want::dy);  // (6)
     Tensor& dq = of_out.dx;                                                     // [B, H, N, D]
     const Tensor dt = add_sets(of_out.dy, s.sets);                              // [B, H, L, D]
-    MiddleGradients middle = landmark_middle_backward(s.middle, dt);            // (5): dP
-    const Tensor dp = repeat_sets(middle.dp, s.sets);                           // [B, H, A L, D]
+    // There this call gives dW, too, and end_… nothing.
+    MiddleGradients middle = landmark_middle_backward(s.middle, dt);  // (5): dP
+    const Tensor dp = repeat_sets(middle.dp, s.sets);                 // [B, H, A L, D]
     FormGradients of_keys;
     side_by_side(
         dout.device(), [&] { end_landmark_middle_backward(s.middle, dt, middle); },  // (5), (3)
