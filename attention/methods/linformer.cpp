@@ -13,8 +13,9 @@
 //     the papers' code's `official`: one per layer and head, the same for keys and values.
 //   - The paper names pooling and convolution without details: windows of W = ceil(n / L) rows with
 //     stride W, n the nominal length; conv is depthwise with one kernel [W, D] per head, separate
-//     for keys and values.
-//   - Padded rows are zero before the projection; the L slots themselves are never masked. Under
+//     for keys and values. A last window that is shorter is filled up with zeros. Slots behind it,
+//     where L does not divide n, have no rows and are closed.
+//   - Padded rows are zero before the projection; slots that have rows are never masked. Under
 //     max pooling a padded row may therefore be the maximum, and its gradient vanishes.
 //   - A trimmed batch uses the first N columns of the projections, which equals the padded batch.
 //
@@ -210,15 +211,21 @@ class Linformer final : public Method {
     return per_layer[static_cast<std::size_t>(context.layer)];
   }
 
-  /// A constant [1, H, L] of 0 and 1 if heads use different numbers of slots.
+  /// A constant [1, H, L] of 0 and 1 if heads use different numbers of slots, or windows leave some
+  /// without rows.
   void add_head_slots(const LayerContext& context) {
-    const auto used = parse_list("linformer.head_features", config_.head_features);
-    if (used.empty()) return;
+    auto used = parse_list("linformer.head_features", config_.head_features);
+    const std::int64_t filled = learned() ? slots_ : ceil_div(nominal_, window_);
+    if (used.empty()) {
+      if (filled == slots_) return;
+      used.assign(static_cast<std::size_t>(context.heads), slots_);
+    }
     if (static_cast<std::int64_t>(used.size()) != context.heads ||
         *std::max_element(used.begin(), used.end()) > slots_) {
       throw UsageError(join("linformer.head_features: expected ", context.heads,
                             " numbers up to L = ", slots_, ", got '", config_.head_features, "'"));
     }
+    for (std::int64_t& count : used) count = std::min(count, filled);
     const auto fill = [used](const Shape& shape, const Random&) {
       std::vector<double> open;
       for (const std::int64_t count : used) {
@@ -343,7 +350,7 @@ class Linformer final : public Method {
   std::int64_t nominal_;        // length that the projections are made for
   std::int64_t slots_ = 0;      // L
   std::int64_t window_ = 0;     // W
-  Parameter* open_ = nullptr;   // [1, H, L] if heads use different numbers of slots
+  Parameter* open_ = nullptr;   // [1, H, L] if some head does not use all slots
   Parameter* key_ = nullptr;    // E, or the keys' kernel; nullptr for pooling
   Parameter* value_ = nullptr;  // F, or the values' kernel; may be the same as key_
 };
