@@ -303,24 +303,30 @@ class Skeinformer final : public Method {
   }
 
  private:
-  /// Weights that columns are drawn by: [B, H, N]. Caches X and the pilots' exact attention, whose
-  /// row sums it needs; keys and values of padding have no weight, masked or not.
+  /// Weights that columns are drawn by: [B, H, N]. Caches X and, where they are reused, the pilots'
+  /// exact attention. Keys and values of padding have no weight, masked or not; where a mask has
+  /// holes a pilot may be padding, which weighs all keys alike.
   [[nodiscard]] Tensor weigh_columns(const Inputs& in, Draws& draws) const {
     if (config_.parts.columns == Columns::uniform) {
       const std::int64_t b = in.mask.size(0), n = in.mask.size(1);
       return tensor::expand(in.mask.reshape({b, 1, n}), {b, in.q.size(1), n});
     }
     const Tensor pilots = draws.get("pilot"), x = queries(in);  // i32[B, S], [B, H, N, D]
-    const Tensor rows = tensor::gather_rows(x, pilot_slots(pilots, in.mask, false).index);
+    const Tensor places = pilot_slots(pilots, in.mask, false).index;
     const TiledOptions options = softmax_scores(in.q);
-    const TiledForward pilot = tiled_forward(rows, in.k, config_.reuses_pilots() ? in.v : Tensor(),
-                                             in.mask, options);  // (5)
     draws.cache("queries", x);
+    Tensor rows = tensor::gather_rows(x, places), lse;  // [B, H, S, D], [B, H, S]
     if (config_.reuses_pilots()) {
+      const TiledForward pilot = tiled_forward(rows, in.k, in.v, in.mask, options);  // (5)
       draws.cache("pilot_rows", pilot.out);
       draws.cache("pilot_lse", pilot.lse);
+      lse = pilot.lse;
     }
-    return column_weights(rows, pilot.lse, in.k, in.v, in.mask, pilots, options.scale);
+    if (config_.weighted) rows = tensor::gather_rows(tensor::mask_rows(x, in.mask), places);
+    if (config_.weighted || !lse.defined()) {
+      lse = tiled_forward(rows, in.k, {}, in.mask, options).lse;
+    }
+    return column_weights(rows, lse, in.k, in.v, in.mask, pilots, options.scale);
   }
 
   /// X of (1).

@@ -12,6 +12,9 @@
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 namespace skytape::test {
 namespace {
@@ -192,16 +195,20 @@ TEST_CASE("padded positions have no influence and no gradient") {
     Call call = training_call(problem.in);
     const Draws draws = draw(layer, problem, call);
     call.injected = &draws;
-    const Outcome calm = run(layer, problem, call);
     const Problem noise = make_problem(spec, sizes, Padding::mixed, 77);
-    const Outcome disturbed = run(layer, disturb_padding(problem, noise), call);
-    for (const auto& [name, tensor] : calm) {
-      INFO(name);
-      const auto real = [&](const Tensor& t) {
-        return of_tokens(name) ? weigh_positions(t, problem.in.mask) : t;
-      };
-      CHECK(distance(real(tensor), real(at(disturbed, name))) <= 1e-10 * norm(real(tensor)));
-      if (name != "out" && of_tokens(name)) CHECK(norm_at_padding(tensor, problem.in.mask) == 0);
+    for (const bool by_itself : {false, true}) {  // draws may depend on the inputs
+      if (by_itself) call.injected = nullptr;
+      CAPTURE(by_itself);
+      const Outcome calm = run(layer, problem, call);
+      const Outcome disturbed = run(layer, disturb_padding(problem, noise), call);
+      for (const auto& [name, tensor] : calm) {
+        INFO(name);
+        const auto real = [&](const Tensor& t) {
+          return of_tokens(name) ? weigh_positions(t, problem.in.mask) : t;
+        };
+        CHECK(distance(real(tensor), real(at(disturbed, name))) <= 1e-10 * norm(real(tensor)));
+        if (name != "out" && of_tokens(name)) CHECK(norm_at_padding(tensor, problem.in.mask) == 0);
+      }
     }
   });
 }
@@ -450,6 +457,49 @@ TEST_CASE("CUDA agrees with the CPU") {
     }
   });
 }
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+TEST_CASE("every method runs where blocks have the least shared memory, 99 KB (8.6, 8.9, 12.0)") {
+  struct Kind {
+    Precision precision;
+    DType dtype;
+    std::int64_t width;  // of a head
+    double limit;        // another order of sums, or a composition in place of a kernel
+  };
+  constexpr Kind kKinds[] = {
+      {Precision::fp32, DType::f32, 32, 1e-4},  {Precision::fp32, DType::f32, 64, 1e-4},
+      {Precision::fp32, DType::f32, 128, 1e-4}, {Precision::fp32, DType::f64, 64, 1e-9},
+      {Precision::fp32, DType::f64, 128, 1e-9}, {Precision::tf32, DType::f32, 64, 0.02},
+      {Precision::bf16, DType::f32, 32, 0.1},   {Precision::bf16, DType::f32, 64, 0.1}};
+  for (const Spec& spec : attention::registry()) {
+    for (const Kind& kind : kKinds) {
+      const PrecisionScope scope(Device::cuda, kind.precision);
+      const OptionValues& options = spec.samples.front();
+      const Sizes sizes =
+          first_served(spec, options, {.batch = 2, .heads = 1, .width = kind.width});
+      const Problem problem = make_problem(spec, sizes, Padding::mixed);
+      const Layer layer = make_layer(spec, options, sizes, kind.dtype, Device::cuda);
+      const Problem there = convert(problem, kind.dtype, Device::cuda);
+      const Layer host = make_layer(spec, options, sizes, DType::f64);
+      const Draws draws =
+          convert(draw(host, problem, training_call(problem.in)), kind.dtype, Device::cuda);
+      Call call = training_call(there.in);
+      call.injected = &draws;
+      const auto results = [&] {
+        Outcome all = run(layer, there, call);
+        for (auto& [name, tensor] : all) tensor = tensor.to(Device::cpu).to(DType::f64);
+        return all;
+      };
+      const Outcome roomy = results();
+      const cuda_simulator::ComputeCapability sm_86(8, 6);
+      const Worst worst = compare(results(), roomy);
+      INFO(spec.name, ", ", "precision ", static_cast<int>(kind.precision), ", ", name(kind.dtype),
+           ", heads of ", kind.width, ", worst in ", worst.name);
+      CHECK(worst.error <= kind.limit);
+    }
+  }
+}
+#endif
 
 namespace {
 
