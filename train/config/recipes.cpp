@@ -28,6 +28,8 @@ constexpr Instead kInstead[] = {
     {"luna", "positions", "rotary", "learned", "its memory has no positions to compare with"},
     {"local", "pooling", "first", "attention", "its first token sees the first block alone"},
     {"local", "positions", "rotary", "learned", "a pooling of blocks must know their positions"},
+    {"longformer", "positions", "rotary", "learned",
+     "its global tokens have queries and keys of their own, which are not turned"},
     {"routing", "pooling", "first", "mean", "its first token may be in no cluster"},
     {"routing", "positions", "rotary", "learned", "its centroids stand for what, not where"},
 };
