@@ -21,8 +21,8 @@ template <class T> struct SlotsInUse {
     if (!limit.per_example && fewest != nullptr) {
       shortest = *fewest;
     } else if (!limit.per_example) {
-      for (std::int64_t i = 0; i < batch; ++i) {
-        shortest = math::min(shortest, static_cast<std::int64_t>(tokens[i]));
+      for (std::int64_t i = 0; i < batch; ++i) {  // an example without tokens needs no columns
+        if (tokens[i] > 0) shortest = math::min(shortest, static_cast<std::int64_t>(tokens[i]));
       }
     }
     const std::int64_t d = math::max(math::min(limit.features, shortest - 1), std::int64_t{1});

@@ -25,6 +25,15 @@ struct alignas(kAlignment) Header {
   std::array<std::int32_t, nn::kMaxSequences> fewest;  // tokens of each sequence
 };
 
+/// Returns the fewest tokens of an example that has some; 0 if none has.
+std::int32_t fewest_tokens(const std::vector<std::int32_t>& tokens) {
+  std::int32_t fewest = 0;
+  for (const std::int32_t count : tokens) {
+    if (count > 0 && (fewest == 0 || count < fewest)) fewest = count;
+  }
+  return fewest;
+}
+
 std::int64_t align(std::int64_t bytes) { return ceil_div(bytes, kAlignment) * kAlignment; }
 
 /// The offsets of the arrays of a microbatch, in bytes from its own start; each entry has four.
@@ -115,7 +124,7 @@ void StepInputs::upload(const data::Batch& batch, std::vector<Microbatch> microb
   std::byte* const to = staging_->host();
   Header header{numbers.hyper, static_cast<std::int32_t>(numbers.step), {}};
   for (std::size_t t = 0; t < static_cast<std::size_t>(sequences_); ++t) {
-    header.fewest[t] = *std::min_element(batch.unmasked[t].begin(), batch.unmasked[t].end());
+    header.fewest[t] = fewest_tokens(batch.unmasked[t]);
   }
   std::memcpy(to, &header, sizeof(header));
   std::int64_t end = sizeof(Header);

@@ -126,6 +126,7 @@ TEST_CASE("the shortest example of the batch bounds the slots, or each example i
   CHECK(draw({}, number(4)) ==
         Slots{3, 3, 3});  // another example of the full batch has four tokens
   CHECK(draw({}, number(1)) == Slots{1, 1, 1});  // never less than one
+  CHECK(draw({}, number(0)) == Slots{1, 1, 1});  // no example has a token
   const OptionValues own = {{"feature_limit", "example"}};
   CHECK(draw(own, number(4)) == Slots{static_cast<std::int64_t>(tokens[0]) - 1,
                                       static_cast<std::int64_t>(tokens[1]) - 1,
