@@ -11,7 +11,9 @@
 //   - The paper gives most heads the identity (of 12 heads 10 : 2 with m = 2, 8 : 2 : 2 with m =
 //     3); head_counts = 10:2 says so. The default deals the shifts out in turn, which for few heads
 //     is all that can be done.
-//   - m need not divide N: the last block is shorter. Blocks are cut at the nominal length.
+//   - m need not divide N: blocks have ceil(n / m) of the n nominal tokens, the last one fewer. Where
+//     fewer than m such blocks hold all tokens (6 tokens, m = 4: three of two), these are all, and
+//     shifts go round them.
 //   - A query whose block of keys is all padding gives zero. A shifted head of a short sequence in
 //     a long batch therefore gives mostly zeros, as the paper's additive mask would give means of
 //     padding.
@@ -31,9 +33,10 @@ struct Config {
   std::string head_counts;  // the paper: 10:2 and 8:2:2, of 12 heads
 
   std::vector<Option> options() {
-    return {Option::integer("blocks", blocks, 1, 4096, "blocks that the sequence is cut into"),
-            Option::list("head_counts", head_counts,
-                         "how many heads shift by 0, by 1, …, all heads together; empty: in turn")};
+    return {
+        Option::integer("blocks", blocks, 1, 4096, "blocks that the sequence is cut into, at most"),
+        Option::list("head_counts", head_counts,
+                     "how many heads shift by 0, by 1, …, all heads together; empty: in turn")};
   }
 };
 
@@ -60,7 +63,7 @@ std::vector<std::int64_t> shifts(const Config& config, std::int64_t heads) {
 }
 
 // ---- derivation --------------------------------------------------------------------------------
-// pi_h(g) = (g + shift of head h) mod m, g(i) the block of token i.
+// pi_h(g) = (g + shift of head h) mod m, g(i) the block of token i, m the blocks that have tokens.
 //   P_i = softmax of q_i.k_j / sqrt D over the real keys j with g(j) = pi_h(g(i))     (1)
 //   O_i = sum_j P_ij v_j                                                              (2)
 // The permutations are constants; (1) and (2) have the derivative of softmax attention, block by

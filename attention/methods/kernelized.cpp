@@ -99,7 +99,7 @@ Spec kernelized_spec() {
   spec.paper = "Skyformer (Chen et al. 2021), eq. 3";
   spec.idea = "Gaussian kernel of queries and keys, not normalised";
   spec.cost = "2 N^2 D";
-  spec.memory = "2 N per head (squared norms)";
+  spec.memory = "none";
   spec.approximates = "";
   spec.cost_at = cost_at;
   spec.random = true;

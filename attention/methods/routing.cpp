@@ -16,8 +16,8 @@
 //     same way, and direction is all that routing by normalised vectors reads, so ours is the
 //     text's without the factor. In the published package for PyTorch each step's sums are first
 //     scaled to unit length.
-//   - Centroids begin in random directions. Their first step outweighs these, for a sum over a
-//     batch is long against a unit vector; the package runs k-means on the first batch instead.
+//   - Centroids begin in random directions, which the sums of the first steps outweigh: one step of
+//     64,000 tokens, several of fewer. The package runs k-means on the first batch instead.
 //   - Attention itself takes queries and keys as they are, scores q.k / sqrt D, as the package; the
 //     paper's code normalises them there too. Lengths count for a fixed number in routing alone.
 //   - A mean over a query's clusters, as both codes; they add 1e-2 or 1e-5 to the number of

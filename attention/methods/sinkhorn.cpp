@@ -14,7 +14,9 @@
 //     head, as the arena's code does (with a sum): W_h can take up the factor.
 //   - The arena's code mixes nothing: its einsum sums over the permutation's index by itself, so
 //     that every block gets the sum of all blocks' keys, and its blocks are tokens that stand apart
-//     (see local.cpp). It offers softmax in place of the normalisation. None of this is here.
+//     (see local.cpp). Its runs have a softmax in place of the normalisation, which is an option
+//     there, and its map of scores has a bias. None of this is here: one step (LRA below) is the
+//     nearest.
 //   - Gumbel noise is added in training only, one number for each example, head and pair of blocks;
 //     they are draws. gumbel = 0 leaves it out.
 //   - Padding: a padded token is zero in the mix. A place in the mixed block counts if any block
@@ -45,7 +47,7 @@ namespace {
 
 struct Config {
   std::int64_t block = 64;    // b; LRA: 50
-  std::int64_t steps = 8;     // K; LRA's code: 1
+  std::int64_t steps = 8;     // K; LRA's code: a softmax, or 1
   double temperature = 0.75;  // LRA's code: 1
   bool gumbel = true;         // LRA's code: 0
 

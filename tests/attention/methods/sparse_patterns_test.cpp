@@ -110,6 +110,8 @@ TEST_CASE("blockbert's heads see one block each, shifted in turn or as often as 
     });
   };
   CHECK(refused("3:2").find("blockbert.head_counts: expected at most 3 counts") == 0);
+  const Weights three("blockbert", {{"blocks", "4"}}, 6, 4);  // of two tokens each
+  CHECK(three.is(3, [](auto i, auto j) { return i / 2 == j / 2; }));
   CHECK(refused("1:1:1:1").find("got 1:1:1:1") != std::string::npos);
 }
 
