@@ -8,7 +8,8 @@ namespace skytape {
 Staging::Staging(std::size_t capacity, Device device) {
   const auto words = static_cast<std::int64_t>((capacity + 3) / 4);
   place_ = Tensor::zeros({words}, DType::i32, device);
-  if (device == Device::cuda) on_cuda([&](Cuda tag) { gpu_ = make_staging_on(tag, capacity); });
+  if (device == Device::cuda)
+    on_cuda([&](Cuda tag) { gpu_ = make_staging_on(tag, place_.bytes()); });
 }
 
 Staging::~Staging() = default;
