@@ -84,9 +84,8 @@ bool follows_crossing() { return std::exchange(context().current->at_crossing, f
 namespace {
 
 int attribute(cudaDeviceAttr which) {
-  int device = 0, value = 0;
-  CUDA_CHECK(cudaGetDevice(&device));
-  CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  int value = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, which, chosen));
   return value;
 }
 
@@ -169,6 +168,7 @@ std::string cuda_fault_on(Cuda) {
 void use_gpu_on(Cuda, int number) { cuda::chosen = number; }
 
 std::int64_t free_bytes_on(Cuda) {
+  (void)cuda::stream();  // chooses the device
   std::size_t left = 0, total = 0;
   CUDA_CHECK(cudaMemGetInfo(&left, &total));
   return static_cast<std::int64_t>(left);

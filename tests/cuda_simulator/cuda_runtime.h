@@ -64,7 +64,6 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total);
 cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
