@@ -1,6 +1,8 @@
 // CUDA half of the embedding's backward. Where tables fit into shared memory, token_sums.cu adds
-// every token to its row. Else the owner computes: a warp owns some columns of one row, looks
-// through the list of ids for it and adds what it finds, in order. No atomics, so sums repeat.
+// every token to its row. Larger ones, of up to half of kMaxPartials entries, are computed by the
+// owner: a warp owns some columns of one row, looks through a segment of the ids for it and adds
+// what it finds, in order. For still larger ones, of pre-trained encoders, the ids are sorted
+// (scatter_add_rows). No atomics, so sums repeat.
 #include "tensor/embedding/embedding.hpp"
 
 #include "tensor/core/tensor.hpp"
@@ -8,6 +10,7 @@
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/launch.hpp"
+#include "tensor/movement/gather.hpp"
 
 namespace skytape::tensor {
 namespace {
@@ -84,13 +87,16 @@ void embedding_backward_on(Cuda, const Tensor& dy, const Tensor& ids, Tensor& dt
   const std::int64_t wanted = std::max<std::int64_t>(1, tokens / kMinSegment);
   const std::int64_t allowed = std::max<std::int64_t>(1, kMaxPartials / size);
   const std::int64_t segments = std::min(wanted, allowed);
+  if (segments == 1) {
+    dtable.fill(0);
+    return scatter_add_rows_on(Cuda{}, {1, rows, tokens, width, 1}, dtable, ids, dy);
+  }
   const std::int64_t segment = ceil_div(tokens, segments);
   dispatch_float(dy.dtype(), [&]<class T>() {
-    const Tensor partial = segments == 1 ? dtable : empty_like(dy, {segments, size});
+    const Tensor partial = empty_like(dy, {segments, size});
     collect(CollectRows<T>{tokens, rows, width, ids.data<std::int32_t>(), dy.data<T>(),
                            partial.data<T>(), segment},
             segments);
-    if (segments == 1) return;
     columns<1, T>(1, segments, size, PartialEntry<T>{partial.data<T>(), segments, size},
                   dtable.data<T>());
   });
