@@ -23,7 +23,7 @@ using namespace block_cuda;
 using namespace register_tiles;
 
 /// Lists are short and blocks often 64 rows: half as many own rows as tiled.cu has.
-template <class T, int kWidth> using Tiles = Tiling<T, kWidth, 8, false>;
+template <class T, int kWidth, bool kTight> using Tiles = Tiling<T, kWidth, 8, false, kTight>;
 
 // Blocks of a multiprocessor in forward: left alone, ptxas spills registers to fit one more of
 // them.
@@ -89,10 +89,10 @@ __device__ void walk(const SlotRows& task, const Own& own, const Other& other, W
   }
 }
 
-template <class T, int kWidth>
-__global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidth>)
+template <class T, int kWidth, bool kTight>
+__global__ void __launch_bounds__(Tiles<T, kWidth, kTight>::kThreads, kResident<T, kWidth>)
     block_forward_kernel(BlockPlan plan, Operands<T, T> in, Results<T> result) {
-  using S = Tiles<T, kWidth>;
+  using S = Tiles<T, kWidth, kTight>;
   auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
   auto& [k, v, w, key] = shared.walked;
   const auto& query = shared.query;
@@ -134,10 +134,10 @@ __global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, kResident<T, kWidt
 }
 
 /// dk and dv of own keys, or dq of own queries.
-template <class T, int kWidth, bool kOwnKeys>
-__global__ void __launch_bounds__(Tiles<T, kWidth>::kThreads, 2)
+template <class T, int kWidth, bool kOwnKeys, bool kTight>
+__global__ void __launch_bounds__(Tiles<T, kWidth, kTight>::kThreads, 2)
     block_gradient_kernel(BlockPlan plan, Operands<T, T> in, Results<T> result) {
-  using S = Tiles<T, kWidth>;
+  using S = Tiles<T, kWidth, kTight>;
   const auto& own = either<kOwnKeys>(in.keys, in.queries);
   const auto& other = either<kOwnKeys>(in.queries, in.keys);
   auto& shared = *reinterpret_cast<BackwardShared<S, T, kOwnKeys>*>(cuda::dynamic_shared());
@@ -206,7 +206,6 @@ template <class T> struct AddRounds {
 template <class Shared, class S, class T>
 void launch(void (*kernel)(BlockPlan, Operands<T, T>, Results<T>), const BlockPlan& plan,
             const Operands<T, T>& in, const Results<T>& result) {
-  static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
   const unsigned blocks = tasks(plan, S::kBlockM);
   if (blocks == 0) return;
   cuda::launch({"block attention", blocks, S::kThreads, sizeof(Shared)}, kernel, plan, in, result);
@@ -224,10 +223,13 @@ void block_forward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, BlockF
     return;
   }
   register_tiles::dispatch("block attention", in.q, [&]<class T, int kWidth>() {
-    using S = Tiles<T, kWidth>;
     const auto operands = prepare_operands<Unrounded<T>, kWidth>(plan, source_of<T>(in));
-    launch<ForwardShared<S, T>, S>(block_forward_kernel<T, kWidth>, plan, operands.arrays,
-                                   {.out = result.out.data<T>(), .lse = result.lse.data<T>()});
+    const Results<T> to{.out = result.out.data<T>(), .lse = result.lse.data<T>()};
+    dispatch_room<sizeof(ForwardShared<Tiles<T, kWidth, false>, T>)>([&]<bool kTight>() {
+      using S = Tiles<T, kWidth, kTight>;
+      launch<ForwardShared<S, T>, S>(block_forward_kernel<T, kWidth, kTight>, plan, operands.arrays,
+                                     to);
+    });
   });
 }
 
@@ -241,15 +243,20 @@ void block_backward_on(Cuda, const BlockPlan& plan, const BlockInputs& in, const
     tensor_core_backward(plan, in, lse, delta, dout, rows);
   } else {
     register_tiles::dispatch("block attention", in.q, [&]<class T, int kWidth>() {
-      using S = Tiles<T, kWidth>;
       const auto operands =
           prepare_operands<Unrounded<T>, kWidth>(plan, source_of<T>(in, lse, delta, dout));
       const Results<T> to{
           .dq = rows.dq.data<T>(), .dk = rows.dk.data<T>(), .dv = rows.dv.data<T>()};
-      launch<BackwardShared<S, T, true>, S>(block_gradient_kernel<T, kWidth, true>, plan,
-                                            operands.arrays, to);
-      launch<BackwardShared<S, T, false>, S>(block_gradient_kernel<T, kWidth, false>, plan,
-                                             operands.arrays, to);
+      const auto of_side = [&]<bool kOwnKeys>() {
+        using Roomy = BackwardShared<Tiles<T, kWidth, false>, T, kOwnKeys>;
+        dispatch_room<sizeof(Roomy)>([&]<bool kTight>() {
+          using S = Tiles<T, kWidth, kTight>;
+          launch<BackwardShared<S, T, kOwnKeys>, S>(
+              block_gradient_kernel<T, kWidth, kOwnKeys, kTight>, plan, operands.arrays, to);
+        });
+      };
+      of_side.template operator()<true>();
+      of_side.template operator()<false>();
     });
   }
   if (plan.slot == nullptr) return;

@@ -29,12 +29,21 @@ void require_rows(const char* op, const KernelRows& x) {
          ": expected a mask [B, N] for rows ", x.rows, ", got ", x.mask);
 }
 
+/// Returns whether a GPU fuses the product, and this one has room for it.
+bool is_fused(const Tensor& rows, const Tensor& w, std::int64_t factor) {
+  if constexpr (kHaveCuda) {
+    return rows.device() == Device::cuda && rows.rank() == 4 && w.rank() == 4 &&
+           fits_fused(joined(rows), joined(w), factor) &&
+           fused_has_room_on(Cuda{}, rows.size(3), factor);
+  }
+  return false;
+}
+
 /// `factor`: width of what C multiplies; 0 where C itself is asked for.
 KernelInputs inputs_of(const char* op, Kernel kernel, const KernelRows& all, const Tensor& w,
                        std::int64_t factor = 0) {
   require_rows(op, all);
-  const bool fused = all.rows.device() == Device::cuda && all.rows.rank() == 4 && w.rank() == 4 &&
-                     fits_fused(joined(all.rows), joined(w), factor);
+  const bool fused = is_fused(all.rows, w, factor);
   const Tensor x = fused ? all.rows : all.multiplied();
   require_same_kind(op, {&x, &w});
   ENSURE(x.rank() == 4 && w.rank() == 4 && x.shape().with(2, 0) == w.shape().with(2, 0), op,

@@ -76,6 +76,12 @@ void run(Form form, const KernelInputs& in, const Tensor& u, const Tensor& y, co
 }  // namespace
 }  // namespace kernel_cuda
 
+bool fused_has_room_on(Cuda, std::int64_t width, std::int64_t factor) {
+  const bool fp32 = precision(Device::cuda) == Precision::fp32;
+  return cuda::has_shared(fp32 ? kernel_cuda::fp32_bytes(width, factor)
+                               : kernel_cuda::tensor_core_bytes(width, factor));
+}
+
 void kernel_times_on(Cuda, const KernelInputs& in, const Tensor& y, Tensor& out) {
   using namespace kernel_cuda;
   if (!in.fused) return kernel_times_whole(in, y, out);

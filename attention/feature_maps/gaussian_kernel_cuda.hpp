@@ -63,10 +63,16 @@ struct Arrays {
 
 using cuda::Four;
 
-/// Calls f.operator()<kD, kP, kForm>() for the smallest compiled widths of x and of u that hold the
-/// call's.
+/// Calls f.operator()<kD, kP>() for the smallest compiled widths of x and of u that hold the call's.
+template <class F> auto dispatch_widths(std::int64_t width, std::int64_t factor, const F& f) {
+  if (width <= 32 && factor <= 32) return f.template operator()<32, 32>();
+  if (width <= 32 && factor <= 48) return f.template operator()<32, 48>();
+  return f.template operator()<64, 80>();
+}
+
+/// Calls f.operator()<kD, kP, kForm>() for these widths.
 template <class F> void dispatch(Form form, const Sizes& s, const F& f) {
-  const auto by_form = [&]<int kD, int kP>() {
+  dispatch_widths(s.width, s.factor, [&]<int kD, int kP>() {
     switch (form) {
       case Form::times:
         return f.template operator()<kD, kP, Form::times>();
@@ -77,14 +83,7 @@ template <class F> void dispatch(Form form, const Sizes& s, const F& f) {
       case Form::backward_dy:
         return f.template operator()<kD, kP, Form::backward_dy>();
     }
-  };
-  if (s.width <= 32 && s.factor <= 32) {
-    by_form.template operator()<32, 32>();
-  } else if (s.width <= 32 && s.factor <= 48) {
-    by_form.template operator()<32, 48>();
-  } else {
-    by_form.template operator()<64, 80>();
-  }
+  });
 }
 
 /// One block per chunk of rows, each with so many bytes of shared memory.
@@ -99,5 +98,8 @@ inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& 
 void fp32_form(Form form, const Sizes& s, const Arrays& in);
 /// At tf32 or bf16.
 void tensor_core_form(Form form, const Sizes& s, const Arrays& in);
+/// Return the bytes of shared memory of a block of these, for rows and factors so wide.
+[[nodiscard]] std::size_t fp32_bytes(std::int64_t width, std::int64_t factor);
+[[nodiscard]] std::size_t tensor_core_bytes(std::int64_t width, std::int64_t factor);
 
 }  // namespace skytape::attention::kernel_cuda

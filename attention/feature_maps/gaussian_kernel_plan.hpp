@@ -30,13 +30,17 @@ struct KernelInputs {
 inline constexpr std::int64_t kFusedLandmarks = 128, kFusedWidth = 64, kFusedFactor = 80;
 
 /// Returns whether a GPU fuses products of C, of x [G, N, D] and w [G, L, D], with factors of that
-/// width.
-/// Every other call (f64, more landmarks, wider heads, C itself) has C as one array.
+/// width, if it has room (fused_has_room_on). Every other call (f64, more landmarks, wider heads, C
+/// itself) has C as one array.
 [[nodiscard]] inline bool fits_fused(const Tensor& x, const Tensor& w, std::int64_t factor) {
   const std::int64_t landmarks = w.size(1), width = x.size(2);
   return x.dtype() == DType::f32 && x.numel() > 0 && landmarks > 0 && factor > 0 &&
          landmarks <= kFusedLandmarks && width <= kFusedWidth && factor <= kFusedFactor;
 }
+
+/// Returns whether blocks of this device have the shared memory of a fused product of rows and
+/// factors so wide.
+[[nodiscard]] bool fused_has_room_on(Cuda, std::int64_t width, std::int64_t factor);
 
 /// out = C y, [G, N, P].
 void kernel_times_on(Cpu, const KernelInputs& in, const Tensor& y, Tensor& out);

@@ -228,20 +228,24 @@ void add_values(const FeatureAttention& a, Pass& p) {
   p.c = a.key_maximum.data<float>();
 }
 
-/// f.operator()<precision, kD, kP>() for the call's precision and the smallest compiled widths.
-template <class F> void at_precision_and_width(const Sizes& s, const F& f) {
+/// Returns f.operator()<precision, kD, kP>() for the call's precision and the smallest compiled
+/// widths that hold heads of `width`.
+template <class F> auto at_precision_and_width(std::int64_t width, const F& f) {
   const auto at_width = [&]<Precision kPrecision>() {
-    if (s.width <= 32) {
-      f.template operator()<kPrecision, 32, 48>();
-    } else {
-      f.template operator()<kPrecision, 64, 80>();
-    }
+    if (width <= 32) return f.template operator()<kPrecision, 32, 48>();
+    return f.template operator()<kPrecision, 64, 80>();
   };
   if (precision(Device::cuda) == Precision::tf32) {
-    at_width.template operator()<Precision::tf32>();
-  } else {
-    at_width.template operator()<Precision::bf16>();
+    return at_width.template operator()<Precision::tf32>();
   }
+  return at_width.template operator()<Precision::bf16>();
+}
+
+/// Returns whether blocks of this device have the shared memory of every pass.
+bool has_room(std::int64_t width) {
+  return cuda::has_shared(at_precision_and_width(width, []<Precision kPrecision, int kD, int kP>() {
+    return sizeof(Shared<TensorCore<kPrecision>, kD, kP>);
+  }));
 }
 
 /// Launches one block per chunk of rows of every head.
@@ -256,7 +260,7 @@ void run(const char* name, void (*kernel)(Sizes, Pass), const Sizes& s, const Pa
 /// The passes by name.
 enum class Step { key_maxima, keys, queries, queries_backward, keys_backward };
 void run(Step step, const Sizes& s, const Pass& p) {
-  at_precision_and_width(s, [&]<Precision kPrecision, int kD, int kP>() {
+  at_precision_and_width(s.width, [&]<Precision kPrecision, int kD, int kP>() {
     using Core = TensorCore<kPrecision>;
     const std::size_t bytes = sizeof(Shared<Core, kD, kP>);
     switch (step) {
@@ -292,7 +296,7 @@ Tensor run_and_add(Step step, const FeatureAttention& a, const Sizes& s, Pass& p
 bool feature_attention_fits(const Tensor& q, const Tensor& w) {
   return q.dtype() == DType::f32 && q.device() == Device::cuda &&
          precision(Device::cuda) != Precision::fp32 && q.numel() > 0 &&
-         w.size(0) <= kFusedLandmarks && q.size(3) <= kFusedWidth;
+         w.size(0) <= kFusedLandmarks && q.size(3) <= kFusedWidth && has_room(q.size(3));
 }
 
 void feature_attention(FeatureAttention& a) {

@@ -10,8 +10,8 @@
 namespace skytape::attention {
 namespace {
 
-constexpr int kSortBlock = 512;               // threads, at most
-constexpr std::int64_t kMostBytes = 1 << 17;  // of shared memory; longer rows are sorted outside it
+constexpr int kSortBlock = 512;              // threads, at most
+constexpr std::size_t kMostBytes = 1 << 17;  // of shared memory; longer rows are sorted outside it
 
 /// Value and position as one key, the smallest for the largest value.
 __device__ std::uint64_t key_of(std::uint32_t value, int i) {
@@ -68,7 +68,8 @@ void top_k_on(Cuda, const Tensor& values, Tensor& index) {
       cuda::launch({"top_k", static_cast<unsigned>(count), threads, shared}, kernel, rows);
     };
     const std::int64_t bytes = padded * static_cast<std::int64_t>(sizeof(Key<T>));  // of a row
-    if (bytes <= kMostBytes) return launch(top_k_kernel<T, true>, bytes);
+    const auto room = std::min(kMostBytes, cuda::device_facts().shared_bytes);
+    if (static_cast<std::size_t>(bytes) <= room) return launch(top_k_kernel<T, true>, bytes);
     const Tensor outside = Tensor::empty({count, bytes / 4}, DType::i32, values.device());
     rows.outside = reinterpret_cast<Key<T>*>(outside.data<std::int32_t>());
     launch(top_k_kernel<T, false>, 0);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kWarps = 16;
 constexpr int kThreads = kWarps * cuda::kWarp;
-constexpr std::int64_t kPartBytes = 1 << 17;  // of keys in shared memory
+constexpr std::int64_t kPartBytes = 1 << 17;  // of keys in shared memory, at most
 constexpr unsigned kQueue = 2 * cuda::kWarp;  // sampled keys that wait for a product
 constexpr int kFours = 8;                     // of 32 columns
 
@@ -157,7 +157,11 @@ void sampled_measure_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& ke
   const std::int64_t fours = ceil_div(width, kColumns) * kFours;
   dispatch_float(q.dtype(), [&]<class T>() {
     const std::int64_t row_bytes = fours * static_cast<std::int64_t>(sizeof(cuda::Four<T>));
-    ENSURE(row_bytes <= kPartBytes, "sampled_measure on cuda: heads too wide: q ", q);
+    // The device's, without the queues and a row for each warp.
+    const auto room = static_cast<std::int64_t>(cuda::device_facts().shared_bytes) -
+                      kWarps * (row_bytes + kQueue * static_cast<std::int64_t>(sizeof(int)));
+    const std::int64_t part_bytes = std::min(kPartBytes, room);
+    ENSURE(row_bytes <= part_bytes, "sampled_measure on cuda: heads too wide: q ", q);
     Sample<T> in{};
     in.q = q.data<T>();
     in.k = k.data<T>();
@@ -170,7 +174,7 @@ void sampled_measure_on(Cuda, const Tensor& q, const Tensor& k, const Tensor& ke
     in.samples = static_cast<int>(keys.cols());
     in.queries = std::min(ceil_div(in.rows, kWarps), cuda::kWarp);
     in.blocks = ceil_div(in.rows, kWarps * in.queries);
-    in.part = static_cast<int>(std::min(kPartBytes / row_bytes, n));
+    in.part = static_cast<int>(std::min(part_bytes / row_bytes, n));
     in.stride = static_cast<int>(fours);
     void (*const kernel)(Sample<T>) =
         width <= kColumns ? measure_kernel<T, true> : measure_kernel<T, false>;

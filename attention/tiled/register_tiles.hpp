@@ -30,16 +30,26 @@ using cuda::Four;
 
 inline constexpr int kThreadsN = 16;  // threads along a tile's walked side
 
+/// The bytes of shared memory that blocks may have on every device from compute capability 8.0 on:
+/// those of 8.6, 8.9 and 12.0.
+inline constexpr std::size_t kLeastShared = 99 * 1024;
+
 /// Sizes of tiles for head widths up to kHeadWidth, whose own side has kThreadsOfM threads of a
 /// block's grid. kLong: a pass with one product of scores, not two, has the registers for twice as
-/// many walked rows.
-template <class T, int kHeadWidth, int kThreadsOfM, bool kLong> struct Tiling {
+/// many walked rows. kTight: the tiles take no more than kLeastShared.
+template <class T, int kHeadWidth, int kThreadsOfM, bool kLong, bool kTight = false> struct Tiling {
   static constexpr bool kNarrow = sizeof(T) == 4 && kHeadWidth <= 64;
   static constexpr bool kSmall = sizeof(T) == 8 && kHeadWidth > 64;
-  static constexpr bool kTwice = kLong && kNarrow && kHeadWidth <= 32;
+  static constexpr bool kTwice = kLong && kNarrow && kHeadWidth <= 32 && !kTight;
   static constexpr int kThreadsM = kThreadsOfM, kThreads = kThreadsOfM * kThreadsN;
-  static constexpr int kThreadM = kNarrow ? 8 : kSmall ? 2 : 4;  // own rows of a thread
-  static constexpr int kThreadN = kTwice ? 8 : kNarrow ? 4 : 2;  // walked rows of a thread
+  static constexpr int kRoomyM = kNarrow ? 8 : kSmall ? 2 : 4;
+  static constexpr bool kHalf = kTight && kRoomyM * kThreadsM > 16;  // of the own rows
+  static constexpr int kThreadM = kHalf ? kRoomyM / 2 : kRoomyM;     // own rows of a thread
+  static constexpr int kThreadN =                                    // walked rows of a thread
+      kTwice             ? 8
+      : kNarrow          ? 4
+      : kSmall && kTight ? 1
+                         : 2;
   static constexpr int kBlockM = kThreadsM * kThreadM, kBlockN = kThreadsN * kThreadN;
   static constexpr int kWidth = kHeadWidth;
   static constexpr int kStride = kWidth + 4;  // of rows: eight of them then touch every bank
@@ -289,6 +299,15 @@ template <class S, class T> __device__ void store_weights(const ThreadTile& at,
       weights[at.own<S>(r) * S::kWeightStride + at.tx + kThreadsN * c] = x[r][c];
     }
   }
+}
+
+/// Calls f.operator()<kTight>(), tight where blocks of this device have no room for kRoomyBytes.
+template <std::size_t kRoomyBytes, class F> void dispatch_room(const F& f) {
+  static_assert(kRoomyBytes <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
+  if constexpr (kRoomyBytes > kLeastShared) {
+    if (!cuda::has_shared(kRoomyBytes)) return f.template operator()<true>();
+  }
+  f.template operator()<false>();
 }
 
 /// Calls f.operator()<T, kWidth>() for the smallest compiled width that holds the head.

@@ -31,8 +31,8 @@ static_assert(kThreadsN == philox::kLanes,
               "a counter's keys are a thread's own rows, or walked ones");
 
 enum class Pass { forward, backward };
-template <class T, int kWidth, Pass kPass> struct Tiles
-    : Tiling<T, kWidth, kThreadsN, kPass == Pass::forward> {
+template <class T, int kWidth, Pass kPass, bool kTight> struct Tiles
+    : Tiling<T, kWidth, kThreadsN, kPass == Pass::forward, kTight> {
   static_assert(philox::kChunk % Tiles::kBlockM == 0 && philox::kChunk % Tiles::kBlockN == 0);
 };
 
@@ -126,9 +126,9 @@ __device__ void begin_keys(const TiledPlan& plan, const Arrays<T>& in, std::int6
   if (const int j = threadIdx.x; j < kRows) column[j] = column_of(plan, in, bh, j0 + j);
 }
 
-template <class T, int kWidth, Score kScore> __global__ void __launch_bounds__(kThreads, 1)
-    forward_kernel(TiledPlan plan, Arrays<T> in) {
-  using S = Tiles<T, kWidth, Pass::forward>;
+template <class T, int kWidth, Score kScore, bool kTight>
+__global__ void __launch_bounds__(kThreads, 1) forward_kernel(TiledPlan plan, Arrays<T> in) {
+  using S = Tiles<T, kWidth, Pass::forward, kTight>;
   auto& shared = *reinterpret_cast<ForwardShared<S, T>*>(cuda::dynamic_shared());
   T *const k = shared.k, *const v = shared.v, *const w = shared.weights;
   const ThreadTile at;
@@ -240,9 +240,9 @@ template <class T> struct Ranges {
   T* dq;     // [ranges, B, H, N, D]
 };
 
-template <class T, int kWidth> __global__ void __launch_bounds__(kThreads, 1)
+template <class T, int kWidth, bool kTight> __global__ void __launch_bounds__(kThreads, 1)
     backward_kernel(TiledPlan plan, Arrays<T> in, Ranges<T> ranges) {
-  using S = Tiles<T, kWidth, Pass::backward>;
+  using S = Tiles<T, kWidth, Pass::backward, kTight>;
   using QuerySums = WalkedSums<S, T>;
   auto& shared = *reinterpret_cast<BackwardShared<S, T>*>(cuda::dynamic_shared());
   auto& [q, dout, w] = shared.walked;
@@ -324,7 +324,6 @@ std::int64_t ranges_of_keys(const TiledPlan& plan) {
 template <class Shared, class T, class... More>
 void launch(void (*kernel)(TiledPlan, Arrays<T>, More...), const TiledPlan& plan,
             const Arrays<T>& in, std::int64_t rows, int own, const More&... more) {
-  static_assert(sizeof(Shared) <= 163 * 1024, "compute capability 8.0 has 163 KiB for a block");
   const std::int64_t blocks = tiled_cuda::blocks_for(plan, rows, own);
   if (blocks == 0) return;
   cuda::launch({"tiled attention", static_cast<unsigned>(blocks), kThreads, sizeof(Shared)}, kernel,
@@ -339,11 +338,15 @@ void tiled_forward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, TiledF
     return;
   }
   register_tiles::dispatch("tiled attention", in.q, [&]<class T, int kWidth>() {
-    using S = Tiles<T, kWidth, Pass::forward>;
+    using Roomy = ForwardShared<Tiles<T, kWidth, Pass::forward, false>, T>;
     const Arrays<T> a = tiled_cuda::forward_arrays<T>(in, result);
-    const auto kernel = plan.score == Score::softmax ? forward_kernel<T, kWidth, Score::softmax>
-                                                     : forward_kernel<T, kWidth, Score::gaussian>;
-    launch<ForwardShared<S, T>>(kernel, plan, a, plan.queries, S::kBlockM);
+    dispatch_room<sizeof(Roomy)>([&]<bool kTight>() {
+      using S = Tiles<T, kWidth, Pass::forward, kTight>;
+      const auto kernel = plan.score == Score::softmax
+                              ? forward_kernel<T, kWidth, Score::softmax, kTight>
+                              : forward_kernel<T, kWidth, Score::gaussian, kTight>;
+      launch<ForwardShared<S, T>>(kernel, plan, a, plan.queries, S::kBlockM);
+    });
   });
 }
 
@@ -355,24 +358,26 @@ void tiled_backward_on(Cuda, const TiledPlan& plan, const TiledInputs& in, const
     return;
   }
   register_tiles::dispatch("tiled attention", in.q, [&]<class T, int kWidth>() {
-    using S = Tiles<T, kWidth, Pass::backward>;
     const Arrays<T> a = tiled_cuda::backward_arrays<T>(in, dout, delta, result);
     if (plan.keys == 0) return result.dq.fill(0);
-    const std::int64_t tiles = ceil_div(plan.keys, std::int64_t{S::kBlockM});
-    const std::int64_t tiles_of_range = ceil_div(tiles, ranges_of_keys(plan));
-    const std::int64_t ranges = ceil_div(tiles, tiles_of_range);
-    Tensor dq = result.dq;  // [ranges, B, H, N, D]
-    if (ranges > 1) {
-      dq = Tensor::empty({ranges, plan.batch, plan.heads, plan.queries, plan.width}, dq.dtype(),
-                         Device::cuda);
-    }
-    const int own = static_cast<int>(tiles_of_range) * S::kBlockM;
-    launch<BackwardShared<S, T>>(backward_kernel<T, kWidth>, plan, a, plan.keys, own,
-                                 Ranges<T>{own, dq.data<T>()});
-    if (ranges > 1) {
+    using Roomy = BackwardShared<Tiles<T, kWidth, Pass::backward, false>, T>;
+    dispatch_room<sizeof(Roomy)>([&]<bool kTight>() {
+      using S = Tiles<T, kWidth, Pass::backward, kTight>;
+      const std::int64_t tiles = ceil_div(plan.keys, std::int64_t{S::kBlockM});
+      const std::int64_t tiles_of_range = ceil_div(tiles, ranges_of_keys(plan));
+      const std::int64_t ranges = ceil_div(tiles, tiles_of_range);
+      Tensor dq = result.dq;  // [ranges, B, H, N, D]
+      if (ranges > 1) {
+        dq = Tensor::empty({ranges, plan.batch, plan.heads, plan.queries, plan.width}, dq.dtype(),
+                           Device::cuda);
+      }
+      const int own = static_cast<int>(tiles_of_range) * S::kBlockM;
+      launch<BackwardShared<S, T>>(backward_kernel<T, kWidth, kTight>, plan, a, plan.keys, own,
+                                   Ranges<T>{own, dq.data<T>()});
+      if (ranges == 1) return;
       const std::int64_t size = result.dq.numel();
       cuda::map(size, AddRanges<T>{dq.data<T>(), a.dq, ranges, size});
-    }
+    });
   });
 }
 

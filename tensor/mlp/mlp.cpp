@@ -114,7 +114,9 @@ bool is_one_kernel(const Tensor& x, const MlpWeights& w) {
     return width <= most && std::find(kWidths.begin(), kWidths.end(), width) != kWidths.end();
   };
   const bool counted = 0 < x.rows() && x.rows() <= std::numeric_limits<std::int32_t>::max();
-  return counted && fits(x.cols(), 64) && fits(w.in_bias.numel(), 128);
+  if (!counted || !fits(x.cols(), 64) || !fits(w.in_bias.numel(), 128)) return false;
+  if constexpr (kHaveCuda) return mlp_has_room_on(Cuda{});
+  return false;
 }
 
 }  // namespace

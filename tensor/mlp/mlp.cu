@@ -371,6 +371,8 @@ Arrays arrays(const Tensor& x, const MlpWeights& w) {
 
 }  // namespace
 
+bool mlp_has_room_on(Cuda) { return cuda::has_shared(sizeof(Shared)); }
+
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y,
             Tensor& metadata) {
   const std::int64_t blocks = ceil_div(plan.rows, kTokens);

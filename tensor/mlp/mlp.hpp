@@ -40,8 +40,8 @@ struct MlpGradients {
 };
 
 /// Computes y of x [B, N, E]. On CUDA it is one kernel for f32 with products at bf16, E of 16, 32 or
-/// 64 and F of 16, 32, 64 or 128, as in the papers' model; elsewhere as many operations as the
-/// definition has. Throws, naming the operand, where kinds or shapes do not fit.
+/// 64 and F of 16, 32, 64 or 128, as in the papers' model, where a block may have 113 KiB of shared
+/// memory; elsewhere as many operations as the definition has. Throws, naming the operand, where kinds or shapes do not fit.
 [[nodiscard]] MlpForward mlp(const Tensor& x, const MlpWeights& weights, const Dropout& hidden,
                              const Dropout& output);
 /// Returns the gradients from what mlp() saved for the same operands, and dy [B, N, E].

@@ -39,6 +39,8 @@ struct MlpGradientPlaces {
         size(3 * e + 2 * e * f + f) {}
 };
 
+/// Returns whether blocks of this device have the shared memory of the kernels below.
+[[nodiscard]] bool mlp_has_room_on(Cuda);
 /// `metadata`: MlpMetadata of each token.
 void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Tensor& y,
             Tensor& metadata);

@@ -165,8 +165,12 @@ ProjectionGradients project_heads_backward(const Tensor& x, std::span<const Tens
            ": expected gradients [B, H, N, D] for x ", x, " and weights ", weights[0], ", got ",
            part);
   }
-  return fits_token_products(x, plan.heads, plan.d) ? fused_backward(plan, x, weights, dy)
-                                                    : backward_by_definition(plan, x, weights, dy);
+  if constexpr (kHaveCuda) {
+    if (fits_token_products(x, plan.heads, plan.d) && project_heads_backward_has_room_on(Cuda{})) {
+      return fused_backward(plan, x, weights, dy);
+    }
+  }
+  return backward_by_definition(plan, x, weights, dy);
 }
 
 namespace {

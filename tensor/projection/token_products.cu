@@ -368,6 +368,10 @@ void merge_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& dy, cons
       {&weight, 1}, dparams);
 }
 
+bool project_heads_backward_has_room_on(Cuda) {
+  return cuda::has_shared(sizeof(Shared<ProjectSides::kParts>));
+}
+
 void project_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& x,
                                std::span<const Tensor> weights, std::span<const Tensor> dy,
                                Tensor& dx, Tensor& dparams) {

@@ -46,6 +46,8 @@ void merge_heads_on(Cuda, const TokenPlan& plan, const Tensor& x, const Tensor& 
 /// dparams: dW [E, H D], then db [E].
 void merge_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& dy, const Tensor& a,
                              const Tensor& weight, Tensor& da, Tensor& dparams);
+/// Returns whether blocks of this device have the shared memory of the kernel below.
+[[nodiscard]] bool project_heads_backward_has_room_on(Cuda);
 /// dx [B N, E] from the projections' gradients dy, P of [B, H, N, D] or undefined: zero; weights: P
 /// of [H D, E]; dparams: dW [P, H D, E], then db [P, H D].
 void project_heads_backward_on(Cuda, const TokenPlan& plan, const Tensor& x,

@@ -15,7 +15,7 @@ using namespace skytape::cuda_simulator;
 
 namespace {
 
-int compute_capability = 8;  // the major number
+int compute_capability = 80;  // 8.0
 
 /// A word of a kernel's arguments that looks like an address of this process must point to device
 /// memory; returns it otherwise.
@@ -79,10 +79,22 @@ cudaError_t failed(cudaError_t status, const std::string& reason) {
   return status;
 }
 
-ComputeCapability::ComputeCapability(int major)
-    : before_(std::exchange(compute_capability, major)) {}
+ComputeCapability::ComputeCapability(int major, int minor)
+    : before_(std::exchange(compute_capability, 10 * major + minor)) {}
 ComputeCapability::~ComputeCapability() { compute_capability = before_; }
-std::size_t max_shared_bytes() { return compute_capability >= 9 ? 227 * 1024 : kMaxSharedBytes; }
+std::size_t max_shared_bytes() {
+  switch (compute_capability) {
+    case 86:
+    case 89:
+      return 99 * 1024;
+    case 90:
+    case 100:
+    case 103:
+      return 227 * 1024;
+    default:
+      return compute_capability >= 120 ? 99 * 1024 : kMaxSharedBytes;
+  }
+}
 
 LaunchesOnly::LaunchesOnly() { launches = {true, {}}; }
 LaunchesOnly::~LaunchesOnly() { launches = {}; }
@@ -155,11 +167,10 @@ cudaError_t cudaMemGetInfo(std::size_t* unused, std::size_t* total) {
 cudaError_t cudaSetDevice(int number) {
   return number >= 0 && number < kGpus ? cudaSuccess : cudaErrorInvalidDevice;
 }
-cudaError_t cudaGetDevice(int* number) { return *number = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
-      return *value = compute_capability, cudaSuccess;
+      return *value = compute_capability / 10, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       return *value = static_cast<int>(max_shared_bytes()), cudaSuccess;
     case cudaDevAttrMultiProcessorCount:

@@ -122,11 +122,12 @@ struct StreamsRunAtOnce {
   StreamsRunAtOnce& operator=(const StreamsRunAtOnce&) = delete;
 };
 
-/// While it lives, the device says that it is of this major compute capability, not of 8. From 9 on
-/// blocks may have 227 KB of shared memory; what else it can do stays the same.
+/// While it lives, the device says that it is of this compute capability, not of 8.0. Blocks may have
+/// as much shared memory as there: 99 KB at 8.6, 8.9 and from 12.0 on, 227 KB at 9.0. What else it
+/// can do stays the same.
 class ComputeCapability {
  public:
-  explicit ComputeCapability(int major);
+  explicit ComputeCapability(int major, int minor = 0);
   ~ComputeCapability();
   ComputeCapability(const ComputeCapability&) = delete;
   ComputeCapability& operator=(const ComputeCapability&) = delete;

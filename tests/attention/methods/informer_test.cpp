@@ -11,6 +11,9 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 namespace skytape::test {
 namespace {
@@ -78,6 +81,24 @@ TEST_CASE("the measure is the largest sampled product less the sum over the leng
     }
   }
 }
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+TEST_CASE("the measure is the same where blocks have the least shared memory") {
+  const cuda_simulator::ComputeCapability sm_86(8, 6);
+  for (const auto& [n, width, dtype] :
+       {std::tuple(1100, 32, DType::f32), {60, 256, DType::f64}, {300, 64, DType::f64}}) {
+    const Tensor q = random_tensor({1, 1, n, width}, dtype, Device::cpu, 1);
+    const Tensor k = random_tensor({1, 1, n, width}, dtype, Device::cpu, 2);
+    std::vector<int> keys;
+    for (int e = 0; e < n * 8; ++e) keys.push_back(e * 7 % n);
+    const Tensor index = integers(keys, {1, n, 8});
+    const Tensor here = attention::sampled_measure(q, k, index, n);
+    const Device gpu = Device::cuda;
+    const Tensor there = attention::sampled_measure(q.to(gpu), k.to(gpu), index.to(gpu), n);
+    CHECK(relative_error(there, here) < (dtype == DType::f64 ? 1e-13 : 1e-5));
+  }
+}
+#endif
 
 TEST_CASE("sampled keys lie among the tokens, at both ends of the numbers and without any token") {
   const Tensor u = reals({1e-9, 0.3, 0.5, 1.0}, {2, 2});

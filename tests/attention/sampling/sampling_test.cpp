@@ -10,6 +10,9 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 namespace skytape::test {
 namespace {
@@ -88,6 +91,14 @@ TEST_CASE("top_k is the beginning of a stable sort, on rows of any length, with 
     }
   });
 }
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+TEST_CASE("top_k chooses the same where blocks have the least shared memory") {
+  const Tensor x = random_tensor({2, 10000}, DType::f32, Device::cpu);  // 128 KB with positions
+  const cuda_simulator::ComputeCapability sm_86(8, 6);
+  CHECK(top_k(x.to(Device::cuda), 100).to_vector() == top_k(x, 100).to_vector());
+}
+#endif
 
 TEST_CASE("choosing more positions than there are is an error that says so") {
   const Tensor x = random_tensor({2, 5});
