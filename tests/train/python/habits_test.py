@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import unittest
+import unittest.mock
 
 import numpy as np
 
@@ -44,11 +45,11 @@ def inputs(seed=3, dtype=torch.float32, batch=B):
     return normal(batch, N, E, seed=seed, dtype=dtype)
 
 
-def gradients(module, x, **more):
-    """By name, of the sum of squares."""
+def gradients(module, x, call=None, **more):
+    """By name, of the sum of squares. call: the module's, in another way."""
     module.zero_grad()
     x = x.clone().requires_grad_()
-    module(x, **more).square().sum().backward()
+    (module if call is None else call)(x, **more).square().sum().backward()
     return {"x": x.grad, **{name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}}
 
 
@@ -82,6 +83,17 @@ class Habits(unittest.TestCase):
                         found.append({"out": out, "x": x.grad, **dict(module.named_buffers()),
                                       **{key: p.grad for key, p in module.named_parameters()}})
                     self.assertSame(*({key: value for key, value in each.items() if value is not None} for each in found))
+
+    def test_compile_reuses_memory(self):
+        # The default backend overwrites what backward is not given, and recomputes within a budget of memory.
+        for name, budget in ("softmax", 1.0), ("kernelized", 1.0), ("linear_attention", 1.0), ("cosformer", 0.0):
+            with self.subTest(name), unittest.mock.patch("torch._functorch.config.activation_memory_budget", budget):
+                torch._dynamo.reset()
+                module, x = layer(name).train(), inputs()
+                eager, found = gradients(module, x), gradients(module, x, call=torch.compile(module, fullgraph=True))
+                largest = max(value.norm() for value in eager.values())
+                for key, value in eager.items():
+                    self.assertLess((found[key] - value).norm(), 1e-4 * (value.norm() + 1e-3 * largest), key)
 
     def test_compile_two_layers_draw_apart(self):
         model = nn.Sequential(layer("softmax", attention_dropout=0.5), layer("softmax", attention_dropout=0.5))

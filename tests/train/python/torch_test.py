@@ -82,7 +82,7 @@ class Torch(unittest.TestCase):
                     torch.library.opcheck(getattr(torch.ops.skytape, name).default, (*taken, True))
                     taken = torch.utils._pytree.tree_map(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, taken)
                     torch.library.opcheck(getattr(torch.ops.skytape, f"{name}_backward").default,
-                                          (normal(B, H, N, D, seed=9), torch.empty(0, dtype=torch.int32), *taken))
+                                          (normal(B, H, N, D, seed=9), torch.empty(0, dtype=torch.int32), None, *taken))
 
     def test_backward_by_what_was_kept_is_that_of_a_call_made_again(self):
         for name, options, arrays, own in cases():

@@ -28,6 +28,17 @@ _library = torch.library.Library("skytape", "DEF")
 _kept = weakref.WeakValueDictionary()  # address of a living call's token: the call
 
 
+class _Call(_engine.Call):
+    # Addresses of the arrays that backward reads: the call borrows their memory, and that of its output.
+    # A compiler that knows only what the operators are given may put other numbers there, and give backward
+    # a copy. Where it gives the same addresses, the same numbers stand there.
+    places = ()
+
+
+def _places(*tensors):
+    return [tensor.data_ptr() for tensor in tensors if tensor is not None]
+
+
 def _settings(training, length, own, averages, draws, options):
     """As one text, which a compiled graph takes for a constant. own: the arrays' names; None: fresh from the seed."""
     return "\n".join(["1" if training else "0", str(length), "fresh" if own is None else "", ",".join(own or ()),
@@ -59,7 +70,7 @@ def _call(name, v, q, k, x, mask, seed, own, draws, settings, differentiable):
     read |= zip(own_names, map(_plain, own))
     if mask is not None:
         read["mask"] = _plain(mask).to(read["v"].dtype)
-    return _engine.Call(name, read, options, int(seed) % 2**64, training, length, fresh,
+    return _Call(name, read, options, int(seed) % 2**64, training, length, fresh,
                         dict(zip(draw_names, map(_plain, draws))), differentiable)
 
 
@@ -73,6 +84,7 @@ def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
         return out, torch.empty(0, dtype=torch.int32), moved
     token = torch.from_dlpack(call.token())
     _kept[token.data_ptr()] = call
+    call.places = _places(v, q, k, x, *own, *draws, out)
     return out, token, moved
 
 
@@ -94,19 +106,20 @@ def _backward_of(name):
     operator = getattr(torch.ops.skytape, f"{name}_backward").default
 
     def backward(ctx, dout, *_):
-        v, q, k, x, mask, seed, *arrays, token, _ = ctx.saved_tensors
+        v, q, k, x, mask, seed, *arrays, token, out = ctx.saved_tensors
         own, draws = arrays[:ctx.own], arrays[ctx.own:]
-        found = operator(dout, token, v, q, k, x, mask, seed, own, draws, ctx.settings)
+        found = operator(dout, token, out, v, q, k, x, mask, seed, own, draws, ctx.settings)
         given = iter(found)
         dv, dq, dk, dx = (next(given) if tensor is not None else None for tensor in (v, q, k, x))
         return dv, dq, dk, dx, None, None, list(given), [None] * len(draws), None, None
     return backward
 
 
-def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings):
+def _backward(name, dout, token, out, v, q, k, x, mask, seed, own, draws, settings):
     """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zero for what is not trained)."""
     call = _kept.pop(token.data_ptr(), None) if token.numel() else None
-    if call is None:  # the graph is retained, or what was kept was copied, checkpointed, vectorised: once more
+    # Once more where the graph is retained, or what was kept was copied, moved, checkpointed, vectorised.
+    if call is None or call.places != _places(v, q, k, x, *own, *draws, out):
         call = _call(name, v, q, k, x, mask, seed, own, draws, settings, True)
     found = call.backward({"dout": _plain(dout)})
     tensors = {"v": v, "q": q, "k": k, "x": x, **dict(zip(_read(settings)[3], own))}
@@ -114,7 +127,7 @@ def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings):
             for key, tensor in tensors.items() if tensor is not None]
 
 
-def _backward_fake(dout, token, v, q, k, x, mask, seed, own, draws, settings):
+def _backward_fake(dout, token, out, v, q, k, x, mask, seed, own, draws, settings):
     return [torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             for tensor in (v, q, k, x, *own) if tensor is not None]
 
@@ -194,12 +207,12 @@ def _forward_mapped(name):
 def _backward_mapped(name):
     operator = getattr(torch.ops.skytape, f"{name}_backward").default
 
-    def mapped(info, dims, dout, token, v, q, k, x, mask, seed, own, draws, settings):
+    def mapped(info, dims, dout, token, out, v, q, k, x, mask, seed, own, draws, settings):
         nothing = torch.empty(0, dtype=torch.int32)
 
         def call(dout, v, q, k, x, mask, seed, own, draws):
-            return operator(dout, nothing, v, q, k, x, mask, seed, own, draws, settings)
-        found = _map(name, info.batch_size, (dims[0], *dims[2:10]), (dout, v, q, k, x, mask, seed, own, draws), settings, call)
+            return operator(dout, nothing, None, v, q, k, x, mask, seed, own, draws, settings)
+        found = _map(name, info.batch_size, (dims[0], *dims[3:11]), (dout, v, q, k, x, mask, seed, own, draws), settings, call)
         return found, [0] * len(found)
     return mapped
 
@@ -208,7 +221,7 @@ def _define(name):
     forward, backward = f"skytape::{name}", f"skytape::{name}_backward"
     for operator, arguments, results, run, fake in [
         (name, f"{_TAKEN}, bool keep", "(Tensor, Tensor, Tensor[])", _forward, _forward_fake),
-        (f"{name}_backward", f"Tensor dout, Tensor token, {_TAKEN}", "Tensor[]", _backward, _backward_fake),
+        (f"{name}_backward", f"Tensor dout, Tensor token, Tensor? out, {_TAKEN}", "Tensor[]", _backward, _backward_fake),
     ]:
         _library.define(f"{operator}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
         for device in ("CPU", "CUDA"):
@@ -280,7 +293,7 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def forward(name, settings, count, dout, v, q, k, x, mask, seed, *rest):
         operator = getattr(torch.ops.skytape, f"{name}_backward").default
-        return tuple(operator(dout, torch.empty(0, dtype=torch.int32), v, q, k, x, mask, seed, rest[:count], rest[count:], settings))
+        return tuple(operator(dout, torch.empty(0, dtype=torch.int32), None, v, q, k, x, mask, seed, rest[:count], rest[count:], settings))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
