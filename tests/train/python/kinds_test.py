@@ -343,9 +343,9 @@ class Process(unittest.TestCase):
         self.assertLess(time.perf_counter() - start, 2)
 
     def test_a_child_made_by_fork_computes(self):
-        code, said = self.run_text("import multiprocessing, os, sys, numpy as np\nos.environ['OMP_NUM_THREADS'] = '2'\nimport skytape\n"
-                                   "q = np.ones((4, 2, 512, 32), 'f4')\n"
-                                   "def work():\n    skytape.attention('softmax', q, q, q)\n    skytape.vjp('skyformer', q, q, q, q)\n"
+        code, said = self.run_text("import multiprocessing, os, sys, numpy as np\nos.environ['OMP_NUM_THREADS'] = '2'\nimport skytape\nskytape.set_threads(2)\n"
+                                   "q, long = np.ones((4, 2, 512, 32), 'f4'), np.ones((1, 1, 1 << 15, 32), 'f4')\n"
+                                   "def work():\n    skytape.attention('softmax', q, q, q)\n    skytape.attention('vmean', long, long, long)\n    skytape.vjp('skyformer', q, q, q, q)\n"
                                    "work()\nchild = multiprocessing.get_context('fork').Process(target=work)\nchild.start(); child.join(60)\n"
                                    "sys.exit(child.exitcode != 0)")
         self.assertEqual(code, 0, said)

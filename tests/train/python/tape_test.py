@@ -30,6 +30,24 @@ class Tapes(unittest.TestCase):
         self.assertLess(abs(found.value - expected).max(), 1e-12)
         self.assertEqual(found.shape, (3, 2))
 
+    def test_powers_need_a_positive_base_where_the_exponent_is_an_array(self):
+        tape = skytape.Tape()
+        x, positive = tape.input(np.array([-2.0, 0.0, 3.0])), tape.input(np.array([0.5, 2.0, 3.0]))
+        self.assertLess(abs((positive ** np.array([2.0, 3.0, -1.0])).value - [0.25, 8, 1 / 3]).max(), 1e-12)
+        self.assertEqual(list((x ** 2).value), [4, 0, 9])
+        self.assertLess(abs((2 ** x).value - [0.25, 1, 8]).max(), 1e-12)
+        for call in (lambda: x ** np.array([2.0, 2.0, 2.0]), lambda: x ** x, lambda: 0 ** x, lambda: (-2) ** x):
+            with self.assertRaisesRegex(skytape.UsageError, "the base must be positive"):
+                call()
+
+    def test_a_value_is_iterated_by_rows_and_is_no_array(self):
+        tape = skytape.Tape()
+        x = tape.input(A)
+        first, second, third = x
+        self.assertTrue((second.value == A[1]).all() and len(list(x)) == 3)
+        with self.assertRaisesRegex(skytape.UsageError, "take its array, x.value"):
+            np.asarray(x)
+
     def test_gradients_go_back_to_inputs(self):
         tape = skytape.Tape()
         a, c = tape.input(A), tape.constant(C)

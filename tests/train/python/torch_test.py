@@ -84,6 +84,27 @@ class Torch(unittest.TestCase):
                     torch.library.opcheck(getattr(torch.ops.skytape, f"{name}_backward").default,
                                           (normal(B, H, N, D, seed=9), torch.empty(0, dtype=torch.int32), None, *taken))
 
+    def test_arrays_of_two_devices_and_options_of_two_values_are_errors(self):
+        x = normal(1, 2, 8, 4)
+        for text, more in {
+            "mask and v differ in device": {"mask": torch.ones(1, 8, dtype=torch.bool, device="meta")},
+            "seed and v differ in device": {"seed": torch.zeros(1, dtype=torch.int64, device="meta")},
+            "k and v differ in device": {"k": x.to("meta")},
+            "features: expected one value, got '4;gamma=5'": {"features": "4;gamma=5"},
+        }.items():
+            with self.subTest(text), self.assertRaisesRegex(skytape.UsageError, text):
+                skytape.torch.attention("skyformer", **{"q": x, "k": x, "v": x, **more})
+
+    def test_composed_forms_compile(self):
+        x = normal(1, 2, 8, 4)
+        call = torch.compile(lambda x: skytape.torch.attention("softmax", x, x, x, differentiable=True), fullgraph=True, backend="aot_eager")
+        self.assertLess((call(x) - skytape.torch.attention("softmax", x, x, x)).abs().max(), 1e-5)
+
+    def test_vmap_over_nothing_gives_nothing(self):
+        for name in ("softmax", "linformer"):  # the second has its own parameters
+            layer = skytape.torch.Attention(name, 16, 2, length=8)
+            self.assertEqual(torch.vmap(layer)(torch.empty(0, 2, 8, 16)).shape, (0, 2, 8, 16))
+
     def test_backward_by_what_was_kept_is_that_of_a_call_made_again(self):
         for name, options, arrays, own in cases():
             with self.subTest(name, **options):

@@ -130,4 +130,6 @@ def _texts(options):
     for key, value in options.items():
         if not isinstance(value, (str, numbers.Number, arrays.np.bool_)):
             raise UsageError(f"{key}: expected a number or a text, got {type(value).__name__}")
+        if isinstance(value, str) and any(mark in value for mark in ";\n"):
+            raise UsageError(f"{key}: expected one value, got {value!r:.50}")
     return {key: str(int(value) if isinstance(value, (bool, arrays.np.bool_)) else value) for key, value in options.items()}

@@ -61,9 +61,10 @@ def _operator(of_vars, of_number):
         if not isinstance(other, Var):
             if isinstance(other, numbers.Real) or getattr(other, "shape", None) == ():
                 try:
-                    return of_number(self, float(other))
+                    number = float(other)
                 except TypeError:
                     return NotImplemented
+                return of_number(self, number)
             if not isinstance(other, (np.ndarray, list, tuple)) and not hasattr(other, "__dlpack__"):
                 return NotImplemented
             other = self.tape.constant(np.asarray(arrays.plain(other, "operand"), self.value.dtype))
@@ -87,6 +88,23 @@ def _power(x, exponent):
         return ops.affine(x, 0, 1)
     half = _power(x, exponent // 2) if exponent > 1 else None
     return x if half is None else ops.square(half) * x if exponent % 2 else ops.square(half)
+
+
+def _power_by_logarithm(x, exponent):
+    """x ** exponent, a Var each."""
+    _require_positive(x.value)
+    return ops.exp(exponent._multiply(ops.log(x)))
+
+
+def _power_of_number(x, base):
+    """base ** x."""
+    _require_positive(np.asarray(base))
+    return ops.exp(ops.affine(x, float(np.log(base))))
+
+
+def _require_positive(base):
+    if isinstance(base, np.ndarray) and not (base > 0).all():
+        raise UsageError("Var: **: the base must be positive where the exponent is an array; a whole number as exponent takes any base")
 
 
 def _unordered(self, other):
@@ -128,6 +146,10 @@ def _item(self, index):
     return ops.reshape(found, shape)
 
 
+def _no_array(self, *_, **__):
+    raise UsageError("Var: NumPy cannot take a value on a tape; take its array, x.value")
+
+
 def _reduction(one, name):
     def reduce(self, axis=None, keepdims=False):
         """Over an axis, several or all, as of an array."""
@@ -158,6 +180,8 @@ Var.dtype = property(lambda self: self.value.dtype)
 Var.ndim = property(lambda self: len(self.shape))
 Var.T = property(_transposed)
 Var.__len__ = lambda self: len(self.value)
+Var.__iter__ = lambda self: (self[i] for i in range(len(self)))
+Var.__array__ = _no_array
 Var.__getitem__ = _item
 Var.sum, Var.mean = _reduction(ops.sum, "sum"), _reduction(ops.mean, "mean")
 Var.reshape = lambda self, *shape: ops.reshape(self, list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], numbers.Integral) else list(shape))
@@ -166,7 +190,7 @@ for _name, _vars, _number, _right in [
     ("sub", Var._subtract, lambda x, c: ops.affine(x, 1, -c), lambda x, c: ops.affine(x, -1, c)),
     ("mul", Var._multiply, lambda x, c: ops.affine(x, c), lambda x, c: ops.affine(x, c)),
     ("truediv", Var._divide, lambda x, c: x._divide(x.tape.constant(np.full((), c, x.dtype))), lambda x, c: ops.affine(ops.reciprocal(x), c)),
-    ("pow", lambda x, y: ops.exp(y._multiply(ops.log(x))), _power, lambda x, c: ops.exp(ops.affine(x, float(np.log(c))))),
+    ("pow", _power_by_logarithm, _power, _power_of_number),
 ]:
     setattr(Var, f"__{_name}__", _operator(_vars, _number))
     setattr(Var, f"__r{_name}__", _operator(_turned(_vars), _right))

@@ -178,6 +178,11 @@ def _map(name, size, dims, arguments, settings, call):
     forward), v, q, k, x, mask, seed, own, draws."""
     *tensors, own, draws = arguments
     *of_tensors, of_own, of_draws = dims
+    if size == 0:  # one entry tells the shapes
+        fronts = [_front(tensor, dim, size) for tensor, dim in zip((*tensors, *own, *draws), (*of_tensors, *of_own, *of_draws))]
+        entry = [front if front is None else front.new_zeros(front.shape[1:]) for front in fronts]
+        count = len(tensors)
+        return [tensor.new_empty((0, *tensor.shape)) for tensor in call(*entry[:count], entry[count:count + len(own)], entry[count + len(own):])]
     if (not own and not draws and of_tensors[6] is None and any(dim is not None for dim in of_tensors[1:])
             and _apart(name, settings, arguments[1], of_tensors[1])):
         fronts = [_front(tensor, dim, size) for tensor, dim in zip(tensors[:6], of_tensors)]
@@ -362,6 +367,11 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     for key, tensor in (("q", q), ("k", k), ("x", x), *(own or {}).items()):
         if tensor is not None and tensor.dtype != v.dtype and (kind is None or key in ("q", "k", "x")):
             raise UsageError(f"{key} and v differ in dtype: {key} is {tensor.dtype}, v is {v.dtype}")
+    for key, tensor in (("q", q), ("k", k), ("x", x), ("mask", mask), *(own or {}).items(), *draws.items()):
+        if tensor is not None and tensor.device != v.device:
+            raise UsageError(f"{key} and v differ in device: {key} is on {tensor.device}, v on {v.device}")
+    if isinstance(seed, torch.Tensor) and seed.device.type not in ("cpu", v.device.type):
+        raise UsageError(f"seed and v differ in device: seed is on {seed.device}, v on {v.device}")
     tensors = [tensor for tensor in (q, k, v, x, *(own or {}).values()) if tensor is not None]
     keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors])
     if not isinstance(seed, torch.Tensor):
@@ -396,7 +406,7 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     q, k, v_, x, *own = (tensor if tensor is None else tensor.to(kind) for tensor in (q, k, v, x, *own))
     own = dict(zip(own_names, own))
     heads, n, width = v.shape[1:]
-    if fresh:
+    if fresh and name in _OWNERS:
         made, _ = _engine.initial(name, options, heads, width, length or n, heads * width if x is None else x.shape[-1],
                                   int(seed) % 2**64)
         own = {key: torch.from_numpy(value).to(v_) for key, value, _ in made}

@@ -1,9 +1,18 @@
 """Long work that Ctrl-C ends."""
+import os
 import threading
 
 from . import _engine
 
 threads = 0  # what set_threads() was told last; 0: nothing
+
+
+def _in_child():
+    global threads
+    threads = 0  # a process made by fork computes by one thread
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def interruptible(function, *arguments):
