@@ -178,8 +178,12 @@ Tensor tensor_of(nb::handle array, const char* argument) {
     throw UsageError(join(argument, ": expected ", expected...));
   };
   Array found;
-  if (!nb::try_cast(source_of(array), found)) {
-    // A list, a number, bytes in another order: NumPy's rules decide, in skytape/arrays.py.
+  const auto type_of_found = [&found] {
+    return std::find(std::begin(kTheirs), std::end(kTheirs), found.dtype()) - kTheirs;
+  };
+  if (!nb::try_cast(source_of(array), found) || type_of_found() == std::ssize(kTheirs)) {
+    // A list, a number, another type, bytes in another order: NumPy's rules decide, in
+    // skytape/arrays.py.
     const nb::object plain = nb::module_::import_("skytape.arrays").attr("plain")(array, argument);
     if (!nb::try_cast(plain, found)) {
       wrong("an array of NumPy, PyTorch, JAX or another library with DLPack, got ",
@@ -189,7 +193,7 @@ Tensor tensor_of(nb::handle array, const char* argument) {
   if (found.ndim() > Shape::kMaxRank) {
     wrong("at most ", Shape::kMaxRank, " axes, got ", found.ndim());
   }
-  const auto type = std::find(std::begin(kTheirs), std::end(kTheirs), found.dtype()) - kTheirs;
+  const auto type = type_of_found();
   if (type == std::ssize(kTheirs)) {
     wrong("float32, float64 or int32, got ",
           nb::str(nb::getattr(array, "dtype", array.type())).c_str());

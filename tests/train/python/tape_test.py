@@ -40,6 +40,15 @@ class Tapes(unittest.TestCase):
             with self.assertRaisesRegex(skytape.UsageError, "the base must be positive"):
                 call()
 
+    def test_whole_numbers_of_any_width_and_half_precision_are_taken(self):
+        tape = skytape.Tape()
+        x = tape.input(A)
+        for kind in ("i1", "i2", "i4", "i8", "u1"):
+            self.assertTrue((ops.gather_rows(x, np.array([0, 2], kind)).value == A[[0, 2]]).all(), kind)
+        self.assertEqual(tape.input(A.astype("f2")).dtype, np.float32)
+        with self.assertRaisesRegex(skytape.UsageError, "int64"):
+            ops.gather_rows(x, np.array([0, 1 << 40]))
+
     def test_a_value_is_iterated_by_rows_and_is_no_array(self):
         tape = skytape.Tape()
         x = tape.input(A)

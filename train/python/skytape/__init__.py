@@ -105,8 +105,10 @@ def _seed(seed):
 
 def _whole(argument, value):
     """A whole number, of NumPy too."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or not -2**63 <= value < 2**64:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise UsageError(f"{argument}: expected a whole number, got {value!r:.50}")
+    if not -2**63 <= value < 2**64:
+        raise UsageError(f"{argument}: expected a whole number of 64 bits, got {value!r:.50}")
     return int(value)
 
 

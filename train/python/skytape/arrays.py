@@ -30,7 +30,13 @@ def plain(array, argument):
         if array.requires_grad:
             raise UsageError(f"{argument}: the tensor requires its gradient: call skytape.torch.attention, or detach it")
         array = array.detach().as_subclass(sys.modules["torch"].Tensor).contiguous().resolve_neg()
-        return array.float() if dtype_of(array) in HALF else array.int() if dtype_of(array) in ("int64", "int16", "uint8") else array
+        if dtype_of(array) in HALF:
+            return array.float()
+        if dtype_of(array) not in ("int64", "int16", "int8", "uint8"):
+            return array
+        if array.numel() and not -2**31 <= array.min() <= array.max() < 2**31:
+            raise UsageError(f"{argument}: expected whole numbers of 32 bits, got {array.min()} to {array.max()}")
+        return array.int()
     if kind == "jax":
         if isinstance(array, sys.modules["jax"].core.Tracer):
             raise UsageError(f"{argument}: JAX traces this function, so the array has no numbers yet: call skytape.jax.attention")
