@@ -63,8 +63,14 @@ Json saved_run(const Request& r) {
 /// Returns the user's choices, completed by the settings that the resumed run was started with.
 RunConfig configure(const Request& r, const Json& saved) {
   if (saved.is_null()) {
-    const bool new_run = !resumes(r) || r.seeds > 1 || r.out.empty() || r.said.contains("--task");
-    if (new_run) return resolve(r.choices);
+    const bool names_task =
+        r.said.contains("--task") || !find_recipe(r.choices.recipe).task.empty();
+    if (!resumes(r) || r.out.empty() || names_task) return resolve(r.choices);
+    if (r.seeds > 1) {
+      throw UsageError(
+          "train: --resume with --seeds continues no single run, whose task it could take; "
+          "expected --task");
+    }
     throw UsageError(
         fmt::format("{}: no run to continue in {}; expected --out with the folder of "
                     "one, or --task, too, where a new one is to start",
