@@ -38,7 +38,7 @@ SavedModel load(const EvalFlags& flags) {
     throw UsageError("eval: give either --run DIR or --weights FILE.safetensors");
   }
   const Choices choices = flags.run.choices();
-  if (flags.folder.empty()) return load_file(flags.weights, resolve(choices));
+  if (flags.folder.empty()) return load_file(flags.weights, choices, flags.run.said);
   if (const std::string ignored = overwritten(flags.run, choices); !ignored.empty()) {
     throw UsageError(fmt::format(
         "eval: {} has no effect with --run, whose configuration is saved with it", ignored));
@@ -100,7 +100,8 @@ void add_eval(const Command& program) {
   flags->run.declare(command);
   command.add_option("--run", flags->folder, "run folder");
   command.add_option("--weights", flags->weights,
-                     "weights of the model that --task, --attention, ... describe");
+                     "weights whose configuration is saved in the file; other programs' are of the "
+                     "model that --task, --attention, ... describe");
   command.add_option("--checkpoint", flags->checkpoint, "checkpoint of the run: best or last");
   command.add_option("--split", flags->split, "dev or test");
   command.add_option("--examples", flags->options.examples, "only the first so many; 0: all")

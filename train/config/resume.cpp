@@ -15,34 +15,42 @@ namespace {
 
 using data::Json;
 
-[[noreturn]] void refuse(const std::string& file, const std::string& by,
+/// What is asked for with a saved configuration: its file, and the flag that names the file.
+struct Asked {
+  const Choices& choices;
+  const std::set<std::string>& said;
+  const std::string& file;
+  const char* flag;
+};
+
+[[noreturn]] void refuse(const Asked& asked, const std::string& by,
                          const std::string& differences) {
-  throw UsageError(
-      fmt::format("{}: --resume refuses another configuration: {}{}", file, by, differences));
+  throw UsageError(fmt::format("{}: {} refuses another configuration: {}{}", asked.file, asked.flag,
+                               by, differences));
 }
 
 /// The saved configuration under the names and the seed that are said.
-Json under_said_names(Json saved, const Choices& choices, const std::set<std::string>& said) {
-  if (said.contains("--task")) saved["task"] = choices.task;
-  if (said.contains("--attention")) saved["attention"] = choices.attention;
-  if (said.contains("--seed")) saved["seed"] = choices.seed;
+Json under_said_names(Json saved, const Asked& asked) {
+  if (asked.said.contains("--task")) saved["task"] = asked.choices.task;
+  if (asked.said.contains("--attention")) saved["attention"] = asked.choices.attention;
+  if (asked.said.contains("--seed")) saved["seed"] = asked.choices.seed;
   return saved;
 }
 
 /// UsageError if the two are of different runs; data and first weights cannot be changed on
 /// resume.
-void refuse_another(const Json& saved, Json wanted, const std::string& file) {
+void refuse_another(const Json& saved, Json wanted, const Asked& asked) {
   for (const char* key : {"data", "init"}) {
     if (saved.contains(key)) wanted[key] = data::member(saved, key);
   }
   const std::string found = differences(saved, wanted);
-  if (!found.empty()) refuse(file, "", found);
+  if (!found.empty()) refuse(asked, "", found);
 }
 
 /// UsageError if the recipe that is said now would have started another run, together with all that
 /// the user set then. A precision that is automatic is compared as that: it may be another device
 /// now.
-void refuse_other_recipe(const Json& saved, Choices choices, const std::string& file) {
+void refuse_other_recipe(const Json& saved, Choices choices, const Asked& asked) {
   const Recipe recipe = find_recipe(choices.recipe);
   const attention::Spec& method = attention::find(choices.attention);
   std::vector<Setting> there = saved_settings(saved);
@@ -63,35 +71,49 @@ void refuse_other_recipe(const Json& saved, Choices choices, const std::string& 
     return config;
   };
   const std::string found = differences(with(there), with(here));
-  if (!found.empty()) refuse(file, fmt::format("by recipe {}: ", recipe.name), found);
+  if (!found.empty()) refuse(asked, fmt::format("by recipe {}: ", recipe.name), found);
+}
+
+/// The saved configuration with the choices in its place that leave its identity alone.
+RunConfig saved_or_said(const Json& saved, const Asked& asked) {
+  refuse_another(saved, under_said_names(saved, asked), asked);
+  RunConfig config = config_from_json(saved, asked.file);
+  Choices choices = asked.choices;
+  if (!asked.said.contains("--task")) choices.task = config.task->name;
+  if (!asked.said.contains("--attention")) choices.attention = config.method->name;
+  if (asked.said.contains("--recipe")) refuse_other_recipe(saved, choices, asked);
+  // The saved settings are the recipe now, against which the user's choices are judged.
+  const RunConfig now = resolve(choices, recipe_of_run(saved, asked.file));
+  for (const Setting& setting : now.settings) {
+    if (setting.origin.starts_with("--")) put(setting, config.settings);
+  }
+  Json wanted = saved;
+  wanted["settings"] = to_json(config.settings);
+  refuse_another(saved, wanted, asked);
+  return config_from_json(wanted, asked.file);
 }
 
 }  // namespace
 
 RunConfig resumed(Choices choices, const std::set<std::string>& said, const Json& saved,
                   const std::string& file) {
-  refuse_another(saved, under_said_names(saved, choices, said), file);
-  RunConfig config = config_from_json(saved, file);
-  if (!said.contains("--task")) choices.task = config.task->name;
-  if (!said.contains("--attention")) choices.attention = config.method->name;
   // On the saved device, where this machine has it: other bits come from another.
   const std::string device = saved.value("device", "");
   if (!said.contains("--device") && (device == "cpu" || (device == "cuda" && cuda_available()))) {
     choices.device = device == "cpu" ? Device::cpu : Device::cuda;
   }
-  if (said.contains("--recipe")) refuse_other_recipe(saved, choices, file);
-  // The saved settings are the recipe now, against which the user's choices are judged.
-  const RunConfig now = resolve(choices, recipe_of_run(saved, file));
-  for (const Setting& setting : now.settings) {
-    if (setting.origin.starts_with("--")) put(setting, config.settings);
-  }
-  Json wanted = saved;
-  wanted["settings"] = to_json(config.settings);
-  refuse_another(saved, wanted, file);
-  config = config_from_json(wanted, file);  // some given settings keep the run's identity
+  RunConfig config = saved_or_said(saved, {choices, said, file, "--resume"});
   config.device = choices.device;
   config.data_root = said.contains("--data") ? choices.data_root.string()
                                              : saved.value("data_root", choices.data_root.string());
+  return config;
+}
+
+RunConfig of_weights(const Choices& choices, const std::set<std::string>& said, const Json& saved,
+                     const std::string& file) {
+  RunConfig config =
+      moved_to(choices.device, saved_or_said(saved, {choices, said, file, "--weights"}));
+  config.data_root = choices.data_root;
   return config;
 }
 

@@ -1,4 +1,4 @@
-// The configuration of a resumed run: what the command line leaves open is as it was saved.
+// A saved configuration that goes on: what the command line leaves open is as it was saved.
 #pragma once
 
 #include <set>
@@ -15,5 +15,10 @@ namespace skytape::train {
 /// run of it.
 [[nodiscard]] RunConfig resumed(Choices choices, const std::set<std::string>& said,
                                 const data::Json& saved, const std::string& file);
+
+/// The configuration in the metadata of weights, on the device and with the data root of `choices`.
+/// UsageError for a choice of the user's that differs from it.
+[[nodiscard]] RunConfig of_weights(const Choices& choices, const std::set<std::string>& said,
+                                   const data::Json& saved, const std::string& file);
 
 }  // namespace skytape::train

@@ -7,6 +7,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "train/config/resume.hpp"
 #include "train/formats/json_file.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/run/checkpoint.hpp"
@@ -25,6 +26,14 @@ void build(SavedModel& saved, const SafetensorsFile& weights) {
   saved.model =
       std::make_unique<nn::Model>(model, DType::f32, saved.config.device, saved.config.seed);
   load_weights(weights, saved.file, *saved.model);
+}
+
+void refuse_pretraining(const data::Json& config, const std::filesystem::path& place) {
+  if (!is_pretraining(config)) return;
+  throw DataError(fmt::format(
+      "{}: a pre-training, which predicts hidden tokens and knows no classes; train --init {} "
+      "starts a run from it",
+      place.string(), place.string()));
 }
 
 /// Reads the path and the fingerprints of the run's data.
@@ -51,12 +60,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   SavedModel saved;
   const std::filesystem::path config = config_file(folder);
   const data::Json json = read_config(folder);
-  if (is_pretraining(json)) {
-    throw DataError(fmt::format(
-        "{}: a pre-training, which predicts hidden tokens and knows no classes; train --init {} "
-        "starts a run from it",
-        folder.string(), folder.string()));
-  }
+  refuse_pretraining(json, folder);
   saved.config = moved_to(device, config_from_json(json, config.string()));
   read_data_facts(saved, json, config);
   saved.file = folder / (checkpoint + ".safetensors");
@@ -70,16 +74,19 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   return saved;
 }
 
-SavedModel load_file(const std::filesystem::path& file, const RunConfig& config) {
+SavedModel load_file(const std::filesystem::path& file, const Choices& choices,
+                     const std::set<std::string>& said) {
   SavedModel saved;
   const SafetensorsFile weights = read_weights(file);
-  saved.config = config;
   const auto facts = weights.metadata.find("skytape.config");
-  if (facts != weights.metadata.end()) {  // of custom data: what their tokens are
+  if (facts == weights.metadata.end()) {
+    saved.config = resolve(choices);
+  } else {
     const data::Json json = json_object_in(facts->second, file.string());
     check_parts(json, file.string());
+    refuse_pretraining(json, file);
     saved.provenance = data::member(json, "data_provenance");
-    saved.config = with_vocabulary(config, saved.provenance);
+    saved.config = of_weights(choices, said, json, file.string());
   }
   saved.file = file;
   build(saved, weights);

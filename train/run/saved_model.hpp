@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -30,9 +31,12 @@ struct SavedModel {
 [[nodiscard]] SavedModel load_run(const std::filesystem::path& folder,
                                   const std::string& checkpoint, Device device);
 
-/// The model that `config` describes with the weights of a safetensors file, which may come from
-/// the papers' PyTorch model. DataError names the first tensor that does not fit.
-[[nodiscard]] SavedModel load_file(const std::filesystem::path& file, const RunConfig& config);
+/// The model of a safetensors file: the one whose configuration is saved in it, or, in a file of
+/// another program, as the papers' PyTorch model, the one that `choices` describe. `said` are the
+/// flags on the command line. UsageError for a choice that differs from the saved configuration,
+/// DataError naming the first tensor that does not fit.
+[[nodiscard]] SavedModel load_file(const std::filesystem::path& file, const Choices& choices,
+                                   const std::set<std::string>& said);
 
 /// Split `split` of the model's task in its data root. For the model of a run it must be the one
 /// that the run was trained on. Nothing is ever generated. DataError if the data are not there,

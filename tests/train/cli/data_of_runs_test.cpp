@@ -142,6 +142,39 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
   CHECK_MESSAGE(contains(weights.err, "label2"), weights.err);
 }
 
+TEST_CASE("eval --weights takes the saved configuration and refuses another one") {
+  if (!program_or_skip()) return;
+  const OwnData own;
+  const auto line = [](const Finished& f) { return f.out.substr(0, f.out.find(" over ")); };
+  const Finished run = own.type({"eval", "--run", kRun, "--checkpoint", "last"});
+  const std::string weights = kRun + "/last.safetensors";
+  for (const std::vector<std::string>& same :
+       {std::vector<std::string>{}, {"--task", "tsv", "--set", "width=8"}, {"--seed", "42"}}) {
+    std::vector<std::string> command = {"eval", "--weights", weights};
+    command.insert(command.end(), same.begin(), same.end());
+    const Finished f = own.type(command);
+    CHECK_MESSAGE(f.code == 0, f.err);
+    CHECK(contains(f.out, "tsv softmax: test accuracy"));
+    CHECK(line(f) == line(run));
+  }
+  for (const auto& [flags, expected] :
+       {std::pair<std::vector<std::string>, std::string>{
+            {"--attention", "skyformer"}, "attention: softmax there, skyformer here"},
+        {{"--task", "listops"}, "task: tsv there, listops here"},
+        {{"--seed", "7"}, "seed: 42 there, 7 here"},
+        {{"--set", "pooling=max"}, ", max here"},
+        {{"--recipe", "skyformer"}, "by recipe skyformer: "}}) {
+    std::vector<std::string> command = {"eval", "--weights", weights};
+    command.insert(command.end(), flags.begin(), flags.end());
+    const Finished f = own.type(command);
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, weights + ": --weights refuses another configuration: "));
+    CHECK(contains(f.err, expected));
+    CHECK(f.out.empty());
+  }
+}
+
 TEST_CASE("an export that is refused prepares nothing") {
   if (!program_or_skip()) return;
   const Workshop w;
