@@ -73,6 +73,7 @@ void begin_pack(const GridOptions& options) {
     throw UsageError(
         fmt::format("--pack {}: a folder, expected FILE.tar.gz", options.pack.string()));
   }
+  refuse_other_file(options.pack);
   data::make_folder(options.out);
   if (fs::exists(options.pack)) {
     const int runs = unpack_results(options.pack, options.out);

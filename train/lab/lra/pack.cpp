@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "data/files/output.hpp"
+#include "data/files/printable.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "train/lab/lra/finished_runs.hpp"
@@ -28,6 +29,11 @@ namespace fs = std::filesystem;
 // config.json comes last when unpacked: without it a folder's run would be taken for another one.
 constexpr const char* kPacked[] = {"metrics.jsonl", "result.json", "config.json"};
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // of a file in an archive
+
+bool is_packed(const data::SourceFile& file) {
+  return std::ranges::any_of(kPacked,
+                             [&](const char* name) { return data::leaf(file.path) == name; });
+}
 
 #ifdef SKYTAPE_HAVE_ARCHIVE
 
@@ -113,12 +119,35 @@ void pack_results(const fs::path&, const fs::path& archive) {
 
 #endif
 
+void refuse_other_file(const fs::path& archive) {
+  std::error_code error;
+  if (!fs::exists(archive, error)) return;
+  const auto refuse = [&](const std::string& found) {
+    throw UsageError(
+        fmt::format("--pack {}: is there, and {}; expected a new FILE.tar.gz, or one that --pack "
+                    "wrote",
+                    archive.string(), found));
+  };
+  if (!fs::is_regular_file(archive, error)) refuse("is no regular file");
+  if (!data::is_archive(archive)) refuse("is no archive");
+  std::string other;  // an entry that is of no run
+  const auto is_other = [&](const data::SourceFile& file) {
+    const bool of_run = is_packed(file) && !data::parent(file.path).empty();
+    if (!of_run && other.empty()) other = file.path;
+    return false;
+  };
+  try {
+    data::visit_files(archive, is_other, [](const data::SourceFile&, data::ByteStream&) {});
+  } catch (const DataError& broken) {
+    refuse(fmt::format("cannot be read: {}", broken.what()));
+  }
+  if (!other.empty()) {
+    refuse(fmt::format("holds '{}', which is of no run", data::printable(other, 80)));
+  }
+}
+
 int unpack_results(const fs::path& archive, const fs::path& runs) {
   std::map<std::string, std::map<std::string, std::string>> folders;  // bytes by folder and file
-  const auto is_packed = [](const data::SourceFile& file) {
-    return std::ranges::any_of(kPacked,
-                               [&](const char* name) { return data::leaf(file.path) == name; });
-  };
   data::visit_files(archive, is_packed, [&](const data::SourceFile& file, data::ByteStream& in) {
     const std::vector<std::uint8_t> bytes = data::read_all(in, file.shown, kMostBytes);
     folders[std::string(data::parent(file.path))][std::string(data::leaf(file.path))] =

@@ -10,9 +10,11 @@
 
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/data/tasks/official_files.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/table_rows.hpp"
 #include "tests/train/cli/program.hpp"
+#include "train/lab/lra/pack.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -123,6 +125,30 @@ TEST_CASE("a grid continues from its archive in another folder, and refuses one 
   fs::remove_all(w.runs);
   CHECK(w.lra(4, nowhere).code == 1);
   CHECK_FALSE(w.exists("listops-vmean-skytape-s42"));
+}
+
+TEST_CASE("a grid replaces no file that is no archive of results") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto folder = w.folder.path();
+  w.folder.write("my.csv", "label,text\n");
+  w.folder.write("named.tar.gz", "label,text\n");
+  data::synthetic::write_tar(folder / "others.tar.gz", {{"a/config.json", "{}"}, {"a/b.txt", "b"}});
+  for (const auto& [name, found] :
+       {std::pair("my.csv", "is no archive"), std::pair("named.tar.gz", "cannot be read"),
+        std::pair("others.tar.gz", "holds 'a/b.txt'")}) {
+    const std::string before = read_file(folder / name);
+    const Finished f = w.lra(
+        4, {"--tasks", "listops", "--attentions", "vmean", "--pack", (folder / name).string()});
+    CAPTURE(f.err);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, found));
+    CHECK(read_file(folder / name) == before);
+    CHECK_FALSE(w.exists("listops-vmean-skytape-s42"));
+  }
+  // The archive of a grid without a finished cell holds nothing, and is one.
+  train::pack_results(folder / "data", folder / "empty.tar.gz");
+  CHECK_NOTHROW(train::refuse_other_file(folder / "empty.tar.gz"));
 }
 
 TEST_CASE("cells side by side give the table of cells one by one, in the same order") {
