@@ -204,7 +204,7 @@ arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
 .PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
-	$(if $(FROM),build/skytape data $(call switch,FORCE,force) --task $(TASK) --from $(call quoted,$(FROM)))
+	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)) $(call switch,FORCE,force))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL=mirror; EXPORT=folder FORCE=1
 	build/skytape data $(call switch,FETCH,fetch) $(call switch,FORCE,force) $(call flags,$(FLAGS))
