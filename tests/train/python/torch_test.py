@@ -116,6 +116,22 @@ class Torch(unittest.TestCase):
                     found.append(torch.autograd.grad(out, leaves, normal(*out.shape, seed=8), allow_unused=True))
                 self.assertTrue(all((a == b).all() for a, b in zip(*found)))
 
+    def test_backward_reads_what_it_is_given_where_memory_was_used_again(self):
+        n, nothing = 8, torch.empty(0, dtype=torch.int32)
+        q, k, v, dout = (normal(1, H, n, n, seed=seed) for seed in (1, 2, 3, 4))
+        mask = (torch.arange(n)[None] < 5).double()
+        taken = (torch.tensor([7]), [], [], skytape.torch._settings(False, 0, None, [], [], {}))
+        for what, given in {"copy": (-q, mask.clone()), "order": (q.mT, mask.clone()), "mask": (q, mask.clone())}.items():
+            with self.subTest(what):
+                other, read = given
+                kept = read.clone()
+                out, token, _ = torch.ops.skytape.softmax(v, q, k, None, read, *taken, True)
+                read.fill_(1)  # as a compiler may, that gives backward a copy
+                backward = torch.ops.skytape.softmax_backward
+                ours = backward(dout, token, out, v, other, k, None, kept, *taken)
+                theirs = backward(dout, nothing, out, v, other, k, None, kept, *taken)
+                self.assertTrue(all((a == b).all() for a, b in zip(ours, theirs)))
+
     def test_the_composed_form_is_the_operator_in_every_sample_setting(self):
         mask = torch.arange(N)[None] < torch.tensor([[N], [37], [0]])
         for name, options, arrays, own in cases(3):

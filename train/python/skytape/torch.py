@@ -29,14 +29,15 @@ _kept = weakref.WeakValueDictionary()  # address of a living call's token: the c
 
 
 class _Call(_engine.Call):
-    # Addresses of the arrays that backward reads: the call borrows their memory, and that of its output.
-    # A compiler that knows only what the operators are given may put other numbers there, and give backward
-    # a copy. Where it gives the same addresses, the same numbers stand there.
+    # Where the arrays that backward reads lie: the call borrows their memory, and that of its output. A
+    # compiler that knows only what the operators are given may write other numbers there, and give backward
+    # a copy. What backward is given has the right numbers. Where it lies at the same address in the same
+    # order, it is what the call reads, so that the call reads the right numbers, too.
     places = ()
 
 
 def _places(*tensors):
-    return [tensor.data_ptr() for tensor in tensors if tensor is not None]
+    return [(tensor.data_ptr(), tensor.stride()) for tensor in tensors if tensor is not None]
 
 
 def _settings(training, length, own, averages, draws, options):
@@ -69,9 +70,9 @@ def _call(name, v, q, k, x, mask, seed, own, draws, settings, differentiable):
     read = {key: _plain(tensor) for key, tensor in named.items() if tensor is not None}
     read |= zip(own_names, map(_plain, own))
     if mask is not None:
-        read["mask"] = _plain(mask).to(read["v"].dtype)
+        read["mask"] = _plain(mask).to(read["v"].dtype, copy=True)  # it is not among a call's places
     return _Call(name, read, options, int(seed) % 2**64, training, length, fresh,
-                        dict(zip(draw_names, map(_plain, draws))), differentiable)
+                 dict(zip(draw_names, map(_plain, draws))), differentiable)
 
 
 def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
