@@ -109,17 +109,18 @@ def _backward_of(name):
     def backward(ctx, dout, *_):
         v, q, k, x, mask, seed, *arrays, token, out = ctx.saved_tensors
         own, draws = arrays[:ctx.own], arrays[ctx.own:]
-        found = operator(dout, token, out, v, q, k, x, mask, seed, own, draws, ctx.settings)
+        found = operator(dout, token, v, q, k, x, mask, seed, own, draws, ctx.settings, out)
         given = iter(found)
         dv, dq, dk, dx = (next(given) if tensor is not None else None for tensor in (v, q, k, x))
         return dv, dq, dk, dx, None, None, list(given), [None] * len(draws), None, None
     return backward
 
 
-def _backward(name, dout, token, out, v, q, k, x, mask, seed, own, draws, settings):
+def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
     """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zero for what is not trained)."""
     call = _kept.pop(token.data_ptr(), None) if token.numel() else None
-    # Once more where the graph is retained, or what was kept was copied, moved, checkpointed, vectorised.
+    # Once more where the graph is retained, or what was kept was copied, moved, checkpointed, vectorised, and
+    # where PyTorch's cache on disk has a graph of an earlier version, which does not give `out`.
     if call is None or call.places != _places(v, q, k, x, *own, *draws, out):
         call = _call(name, v, q, k, x, mask, seed, own, draws, settings, True)
     found = call.backward({"dout": _plain(dout)})
@@ -128,7 +129,7 @@ def _backward(name, dout, token, out, v, q, k, x, mask, seed, own, draws, settin
             for key, tensor in tensors.items() if tensor is not None]
 
 
-def _backward_fake(dout, token, out, v, q, k, x, mask, seed, own, draws, settings):
+def _backward_fake(dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
     return [torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             for tensor in (v, q, k, x, *own) if tensor is not None]
 
@@ -213,12 +214,12 @@ def _forward_mapped(name):
 def _backward_mapped(name):
     operator = getattr(torch.ops.skytape, f"{name}_backward").default
 
-    def mapped(info, dims, dout, token, out, v, q, k, x, mask, seed, own, draws, settings):
+    def mapped(info, dims, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
         nothing = torch.empty(0, dtype=torch.int32)
 
         def call(dout, v, q, k, x, mask, seed, own, draws):
-            return operator(dout, nothing, None, v, q, k, x, mask, seed, own, draws, settings)
-        found = _map(name, info.batch_size, (dims[0], *dims[3:11]), (dout, v, q, k, x, mask, seed, own, draws), settings, call)
+            return operator(dout, nothing, v, q, k, x, mask, seed, own, draws, settings)
+        found = _map(name, info.batch_size, (dims[0], *dims[2:10]), (dout, v, q, k, x, mask, seed, own, draws), settings, call)
         return found, [0] * len(found)
     return mapped
 
@@ -227,7 +228,7 @@ def _define(name):
     forward, backward = f"skytape::{name}", f"skytape::{name}_backward"
     for operator, arguments, results, run, fake in [
         (name, f"{_TAKEN}, bool keep", "(Tensor, Tensor, Tensor[])", _forward, _forward_fake),
-        (f"{name}_backward", f"Tensor dout, Tensor token, Tensor? out, {_TAKEN}", "Tensor[]", _backward, _backward_fake),
+        (f"{name}_backward", f"Tensor dout, Tensor token, {_TAKEN}, Tensor? out=None", "Tensor[]", _backward, _backward_fake),
     ]:
         _library.define(f"{operator}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
         for device in ("CPU", "CUDA"):
@@ -299,7 +300,7 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def forward(name, settings, count, dout, v, q, k, x, mask, seed, *rest):
         operator = getattr(torch.ops.skytape, f"{name}_backward").default
-        return tuple(operator(dout, torch.empty(0, dtype=torch.int32), None, v, q, k, x, mask, seed, rest[:count], rest[count:], settings))
+        return tuple(operator(dout, torch.empty(0, dtype=torch.int32), v, q, k, x, mask, seed, rest[:count], rest[count:], settings))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
