@@ -58,6 +58,10 @@ struct TaskInfo {
   int closing_symbol = -1;  // id of the token that recipe key drop_close leaves out; -1: none
 };
 
+/// What stands behind a task's name where `data --limit` made a set of another size than the
+/// benchmark's.
+inline constexpr std::string_view kLimited = "-limited";
+
 /// Address of the archive with all of the benchmark's files; it has no published digest.
 inline constexpr std::string_view kLraArchive =
     "https://storage.googleapis.com/long-range-arena/lra_release.gz";

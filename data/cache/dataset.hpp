@@ -22,8 +22,8 @@ class Dataset {
   [[nodiscard]] int sequences() const;     // of an example: 1, or 2 (Retrieval)
   [[nodiscard]] int token_offset() const;  // id = stored token + token_offset()
   [[nodiscard]] int token_bytes() const;   // of a stored token: 1, or 2 where there are many
-  /// Returns the name for results: the task's name, or `retrieval-substitute` where the files are
-  /// not the official ones.
+  /// Returns the name for results: the task's name, `retrieval-substitute` where the files are not
+  /// the official ones, or with `-limited` behind it where a limit made another number of examples.
   [[nodiscard]] std::string_view name() const;
   /// Returns the origin of the set, as JSON text: generator parameters, seed, source files and
   /// hashes.

@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "data/cache/cache.hpp"
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -109,6 +110,11 @@ Json read_named_files(
                                 options.from.string(), task.source));
   }
   return sources;
+}
+
+void call_limited(int64_t limit, CacheSet& set, Json& provenance) {
+  set.name += kLimited;
+  provenance["limit"] = limit;
 }
 
 int thread_count(const PrepareOptions& options) {

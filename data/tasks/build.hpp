@@ -42,6 +42,9 @@ Json read_named_files(
     const TaskInfo& task, const PrepareOptions& options, const std::vector<std::string>& names,
     const std::function<void(std::string_view name, const SourceFile&, ByteStream&)>& read);
 
+/// Names a generated set of another size than the benchmark's, by --limit, and notes the limit.
+void call_limited(int64_t limit, CacheSet& set, Json& provenance);
+
 /// Threads to use: `options.threads`, or all cores.
 [[nodiscard]] int thread_count(const PrepareOptions& options);
 

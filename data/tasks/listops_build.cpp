@@ -19,7 +19,8 @@ namespace {
 /// Names the generator in every cache it made; another output, another version.
 constexpr std::string_view kListopsGenerator = "official ListOps algorithm, version 1";
 constexpr int64_t kTrain = 96000, kDev = 2000, kTest = 2000;  // the benchmark's sizes
-constexpr uint64_t kAttemptsPerTask = 512;                    // one tree in twelve is kept
+constexpr int64_t kAll = kTrain + kDev + kTest;
+constexpr uint64_t kAttemptsPerTask = 512;  // one tree in twelve is kept
 constexpr uint64_t kTasksPerRound = 64;
 
 /// Trees kept from one run of attempts, in order.
@@ -42,7 +43,7 @@ Drawn draw_task(uint64_t seed, uint64_t task) {
 }
 
 void generate(const PrepareOptions& options, CacheSet& set) {
-  const int64_t total = options.limit > 0 ? options.limit : kTrain + kDev + kTest;
+  const int64_t total = options.limit > 0 ? options.limit : kAll;
   const int64_t dev = options.limit > 0 ? std::max<int64_t>(1, total / 50) : kDev;
   if (total < 3) {
     throw UsageError(fmt::format("listops: limit is {}, expected at least 3", total));
@@ -67,14 +68,16 @@ void generate(const PrepareOptions& options, CacheSet& set) {
     }
     options.progress("generating expressions", kept, total);
   }
-  set.provenance = json_text({{"how", "generated"},
-                              {"generator", kListopsGenerator},
-                              {"data_seed", options.data_seed},
-                              {"max_depth", 10},
-                              {"max_args", 10},
-                              {"min_length", 500},
-                              {"max_length", 2000},
-                              {"examples", total}});
+  Json provenance = {{"how", "generated"},
+                     {"generator", kListopsGenerator},
+                     {"data_seed", options.data_seed},
+                     {"max_depth", 10},
+                     {"max_args", 10},
+                     {"min_length", 500},
+                     {"max_length", 2000},
+                     {"examples", total}};
+  if (total != kAll) call_limited(total, set, provenance);
+  set.provenance = json_text(provenance);
 }
 
 }  // namespace

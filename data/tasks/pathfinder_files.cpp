@@ -278,12 +278,11 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
     }
     options.progress("generating images", begin + count, total);
   }
-  set.provenance = json_text({{"how", "generated"},
-                              {"generator", kPathfinderGenerator},
-                              {"side", difficulty.side},
-                              {"contour_length", difficulty.contour_length},
-                              {"images", total},
-                              {"data_seed", options.data_seed}});
+  Json provenance = {{"how", "generated"},      {"generator", kPathfinderGenerator},
+                     {"side", difficulty.side}, {"contour_length", difficulty.contour_length},
+                     {"images", total},         {"data_seed", options.data_seed}};
+  if (total != kOfficialImages) call_limited(total, set, provenance);
+  set.provenance = json_text(provenance);
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ constexpr JsonPart kProvenanceParts[] = {
     {"data_provenance.data_seed", Is::natural},
     {"data_provenance.examples", Is::natural},
     {"data_provenance.images", Is::natural},
+    {"data_provenance.limit", Is::natural},
 };
 constexpr JsonPart kSettingParts[] = {{"value", Is::text}, {"origin", Is::text}};
 constexpr JsonPart kSourceParts[] = {

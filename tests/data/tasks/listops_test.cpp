@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "data/files/json.hpp"
 #include "data/files/source.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
@@ -151,6 +152,14 @@ TEST_CASE("the generated set does not depend on the thread count, only on the se
   CHECK(one == print("two", 2, 1));
   CHECK(one == print("five", 5, 1));
   CHECK(one != print("other", 2, 2));
+}
+
+TEST_CASE("a set of another size than the benchmark's has another name, and says its limit") {
+  const Folder folder;
+  const TaskInfo& task = small_listops(folder.path(), 60);
+  const Dataset train = open(task, folder.path(), "train");
+  CHECK(train.name() == "listops-limited");
+  CHECK(parse_json(train.provenance()).at("limit") == 60);
 }
 
 TEST_CASE("a generated set has distinct examples and right labels") {

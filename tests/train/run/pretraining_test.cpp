@@ -107,7 +107,7 @@ TEST_CASE("result, metrics and TensorBoard say which phase they are of") {
   CHECK(!first.contains("test_accuracy"));
   const auto second = data::parse_json(read_file(run / "result.json"));
   CHECK(second.at("pretraining").at("steps") == 5);
-  CHECK(second.at("pretraining").at("task") == "listops");
+  CHECK(second.at("pretraining").at("task") == "listops-limited");
   CHECK(second.at("pretraining").at("train_seconds").get<double>() > 0);
 
   const auto lines = train::read_metrics(phase / "metrics.jsonl");
@@ -191,7 +191,7 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
   const Finished second = w.start("train", "second", 6, {"--init", w.run("first")});
   REQUIRE_MESSAGE(second.code == 0, second.err);
   CHECK(contains(second.err, "fresh: seq_classifer; not used of it: masked_head\n"));
-  CHECK(contains(second.err, "(pre-trained on listops with skyformer, 5 steps"));
+  CHECK(contains(second.err, "(pre-trained on listops-limited with skyformer, 5 steps"));
   CHECK(same_tensors(w.run("second") + "/last.safetensors", w.run("whole") + "/last.safetensors"));
 
   const Finished other =

@@ -81,7 +81,9 @@ class TableMaker {
     name_rows();
     for (std::size_t i = 0; i < wanted_.size(); ++i) {
       const Json& config = wanted_[i];
-      const auto task = config.at("task").get<std::string>();
+      const Json& set =
+          data::member(config, "data", "name");  // as results of these data are called
+      const auto task = (set.is_string() ? set : config.at("task")).get<std::string>();
       add_task(task);
       TableCell& cell = row(config.at("attention").get<std::string>(), names_[i]).cells[task];
       cell.runs.try_emplace(config.at("seed").get<std::uint64_t>());
@@ -89,8 +91,11 @@ class TableMaker {
       cell.data = data::member(config, "data");
     }
     for (const data::TaskInfo& task : data::tasks()) {  // columns in the tasks' order
-      for (const FinishedRun& run : found_.runs) {
-        if (run.task == task.name) add_task(run.task);
+      for (const std::string& name :
+           {std::string(task.name), fmt::format("{}{}", task.name, data::kLimited)}) {
+        for (const FinishedRun& run : found_.runs) {
+          if (run.task == name) add_task(run.task);
+        }
       }
     }
     for (const FinishedRun& run : found_.runs) add(run);
@@ -209,6 +214,13 @@ class TableMaker {
     note("retrieval-substitute",
          "retrieval-substitute: other papers and pairs than the official set; no number of the "
          "papers' Retrieval column is comparable with it.");
+    for (const std::string& task : table_.tasks) {
+      if (!task.ends_with(data::kLimited)) continue;
+      table_.notes.push_back(fmt::format(
+          "{}: another number of examples than the benchmark's, by `--limit`; no number "
+          "of the papers is comparable with it.",
+          task));
+    }
     std::map<std::string, std::string> parts;  // by task
     for (const FinishedRun& run : found_.runs) {
       const Json& test = data::member(run.config.at("data"), "test");

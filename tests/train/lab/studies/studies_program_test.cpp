@@ -65,11 +65,11 @@ TEST_CASE("studies of a run print the same table for the same seed, on any numbe
       CAPTURE(f.err);
       REQUIRE(f.code == 0);
       CHECK(f.err.find("its pictures: train/report/draw.py ") != std::string::npos);
-      CHECK(f.out.find("listops with softmax") != std::string::npos);
+      CHECK(f.out.find("listops-limited with softmax") != std::string::npos);
       const data::Json result = data::parse_json(read_file(json));
-      CHECK(result["facts"]["source"]["task"] == "listops");
+      CHECK(result["facts"]["source"]["task"] == "listops-limited");
       CHECK(result["machine"].contains("cpu"));
-      CHECK(result["details"]["source"] == "listops with softmax, step 3");
+      CHECK(result["details"]["source"] == "listops-limited with softmax, step 3");
       return data::json_text(result["details"]["results"]) + data::json_text(result["tables"]);
     };
     const std::string first = table("1", "7");
