@@ -27,9 +27,15 @@ namespace fs = std::filesystem;
 using data::Json;
 
 constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
+constexpr std::string_view kEventsEnding = ".skytape";  // other programs' have another one
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+bool is_events(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name.starts_with(kEventsPrefix) && name.ends_with(kEventsEnding);
 }
 
 bool is_ours(const fs::path& file) {
@@ -38,7 +44,7 @@ bool is_ours(const fs::path& file) {
        {"config.json", "metrics.jsonl", "result.json", "last.safetensors", "best.safetensors"}) {
     if (name == known || (name.starts_with(known) && name.ends_with(".tmp"))) return true;
   }
-  return name.starts_with(kEventsPrefix);
+  return is_events(file);
 }
 
 /// Removes what a killed process left unfinished; with `all`, every file of a run.
@@ -155,19 +161,25 @@ void refuse_odd_files(const fs::path& folder) {
 
 void refuse_existing(const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(config_file(path), error) && !fs::exists(last_file(path), error)) {
-    return;
+  if (fs::exists(config_file(path), error) || fs::exists(last_file(path), error)) {
+    throw UsageError(
+        fmt::format("{}: holds a run already; --resume continues it, --force "
+                    "replaces it (through make: RESUME=1, FORCE=1)",
+                    path.string()));
   }
-  throw UsageError(
-      fmt::format("{}: holds a run already; --resume continues it, --force "
-                  "replaces it (through make: RESUME=1, FORCE=1)",
-                  path.string()));
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (!is_ours(entry.path()) || entry.path().extension() == ".tmp") continue;
+    throw UsageError(
+        fmt::format("{}: is there, and a run writes a file of that name; --force replaces it, "
+                    "--out FOLDER keeps it",
+                    entry.path().string()));
+  }
 }
 
 void RunFolder::start_metrics(const RunState& state) {
   const std::vector<Json> kept = kept_metrics(metrics(), state);
   for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    if (entry.path().filename().string().starts_with(kEventsPrefix)) fs::remove(entry.path());
+    if (is_events(entry.path())) fs::remove(entry.path());
   }
   std::string lines;
   std::string records = event_file_header(wall_time());
@@ -177,8 +189,8 @@ void RunFolder::start_metrics(const RunState& state) {
   }
   data::write_file(metrics(), lines);
   metrics_ = AppendFile(metrics());
-  events_ = AppendFile(
-      path_ / fmt::format("{}{}.skytape", kEventsPrefix, static_cast<std::int64_t>(wall_time())));
+  events_ = AppendFile(path_ / fmt::format("{}{}{}", kEventsPrefix,
+                                           static_cast<std::int64_t>(wall_time()), kEventsEnding));
   events_.append(records);
 }
 

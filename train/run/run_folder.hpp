@@ -88,7 +88,8 @@ class RunFolder {
 /// for who reads it, for ever.
 void refuse_odd_files(const std::filesystem::path& folder);
 
-/// UsageError if the folder holds a run: what Existing::refuse does.
+/// UsageError if the folder holds a run, or a file of a name that a run writes: what
+/// Existing::refuse does.
 void refuse_existing(const std::filesystem::path& path);
 
 /// The objects of a metrics.jsonl, in order; a last line that a crash cut short is left out, and a

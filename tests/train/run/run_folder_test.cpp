@@ -52,6 +52,28 @@ TEST_CASE("a folder with a run is neither overwritten nor continued unless asked
   CHECK(read_file(path / "notes.txt") == "mine");  // not a file of the run
 }
 
+TEST_CASE("files of a run's names are replaced only when asked, and other programs' events never") {
+  const Folder folder;
+  const auto events = folder.write("run/events.out.tfevents.1.host", "theirs");
+  for (const char* name :
+       {"metrics.jsonl", "result.json", "best.safetensors", "events.out.tfevents.1.skytape"}) {
+    const auto file = folder.write(std::string("run/") + name, "mine");
+    const std::string text =
+        error_of<UsageError>([&] { RunFolder(file.parent_path(), RunFolder::Existing::refuse); });
+    CHECK_MESSAGE(text.find(file.string() + ": is there") != std::string::npos, text);
+    CHECK(text.find("--force") != std::string::npos);
+    CHECK(read_file(file) == "mine");
+    RunFolder(file.parent_path(), RunFolder::Existing::replace);
+    CHECK_FALSE(std::filesystem::exists(file));
+  }
+  // What a run that was killed at its start leaves is not in the way.
+  folder.write("run/.lock", "");
+  folder.write("run/config.json.77.tmp", "{");
+  RunFolder run(events.parent_path(), RunFolder::Existing::refuse);
+  run.start_metrics({});
+  CHECK(read_file(events) == "theirs");
+}
+
 TEST_CASE("one process at a time has a run folder") {
   const Folder folder;
   const auto path = folder.path() / "run";
