@@ -37,6 +37,17 @@ bool divides(const std::vector<std::vector<std::string>>& rows) {
   return alike * 10 >= rows.size() * 9;
 }
 
+/// Returns whether the delimiter divides every row alike, and is no mark of a text, which a blank
+/// follows.
+bool divides_all(const std::vector<std::vector<std::string>>& rows) {
+  bool blanks = true;
+  for (const auto& row : rows) {
+    if (row.size() < 2 || row.size() != rows[0].size()) return false;
+    for (std::size_t i = 1; i < row.size(); ++i) blanks = blanks && row[i].starts_with(' ');
+  }
+  return !rows.empty() && !blanks;
+}
+
 }  // namespace
 
 char parse_delimiter(const std::string& text) {
@@ -60,13 +71,19 @@ char find_delimiter(const std::filesystem::path& file) {
   const std::string text = beginning_of(file);
   char best = ',';
   std::size_t earliest = std::string::npos;
+  std::vector<std::string> all;  // that divide every row
   for (const char delimiter : {',', ';', '\t', '|'}) {
     const auto rows = first_rows(text, delimiter, kRows);
     if (!divides(rows)) continue;
     if (is_header(rows[0], {}, true)) return delimiter;
+    if (divides_all(rows)) all.push_back(delimiter_name(delimiter));
     if (rows[0][0].size() >= earliest) continue;
     earliest = rows[0][0].size();  // the one that ends the first field first
     best = delimiter;
+  }
+  if (all.size() > 1) {
+    throw UsageError(fmt::format("{}: '{}' and '{}' both divide its rows; --delimiter says which",
+                                 file.string(), all[0], all[1]));
   }
   return best;
 }

@@ -223,6 +223,13 @@ TEST_CASE("the first rows of CSV show what divides their fields") {
   CHECK(found(rows(18, 2)) == ';');
   CHECK(found(rows(17, 3)) == ',');
   CHECK(found(rows(19, 30)) == ';');
+  // Decimal commas: two delimiters divide all rows, and no names say which is meant.
+  for (const char* text : {"1,0;good\n0,5;bad\n", "a|1,0\nb|2,5\n"}) {
+    const std::string said = error_of<UsageError>([&] { (void)found(text); });
+    CHECK_MESSAGE(said.find(" both divide its rows; --delimiter says which") != said.npos, said);
+  }
+  CHECK(found("label;text\n1,0;good\n0,5;bad\n") == ';');
+  CHECK(found("1,0;good\n2;bad\n") == ';');
   CHECK(parse_delimiter("tab") == '\t');
   CHECK(parse_delimiter("\\t") == '\t');
   CHECK(parse_delimiter(delimiter_name('\t')) == '\t');
