@@ -16,6 +16,32 @@ namespace {
   throw Error(fmt::format("{}: cannot {}: {}", path.string(), what, std::strerror(errno)));
 }
 
+namespace fs = std::filesystem;
+
+/// Returns whether a path names an open stream of this process, such as /proc/self/fd/1.
+bool is_open_stream(const fs::path& path) { return path.string().starts_with("/proc/"); }
+
+/// Returns the file at the end of symbolic links, which stay; a stream's name is its end.
+fs::path target_of(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the system follows
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && !is_open_stream(path) && fs::is_symlink(path, error); ++i) {
+    const fs::path to = fs::read_symlink(path, error);
+    if (error) break;
+    path = to.is_absolute() ? to : path.parent_path() / to;
+  }
+  return path;
+}
+
+/// Returns whether bytes go into what is there: a stream, a pipe or a device, which no file may
+/// replace.
+bool is_written_to(const fs::path& path) {
+  if (is_open_stream(path)) return true;
+  std::error_code error;
+  return fs::is_fifo(path, error) || fs::is_character_file(path, error) ||
+         fs::is_socket(path, error) || fs::is_block_file(path, error);
+}
+
 }  // namespace
 
 void make_folder(const std::filesystem::path& path) {
@@ -25,16 +51,20 @@ void make_folder(const std::filesystem::path& path) {
     throw Error(fmt::format("{}: cannot create it: {}", path.string(), failure.message()));
 }
 
-OutputFile::OutputFile(const std::filesystem::path& path) : path_(path), temporary_(path) {
-  temporary_ += fmt::format(".{}.tmp", ::getpid());
-  file_ = std::fopen(temporary_.c_str(), "wbe");
+OutputFile::OutputFile(const std::filesystem::path& path) : path_(target_of(path)) {
+  if (!is_written_to(path_)) {
+    temporary_ = path_;
+    temporary_ += fmt::format(".{}.tmp", ::getpid());
+  }
+  file_ = std::fopen(temporary_.empty() ? path_.c_str() : temporary_.c_str(),
+                     temporary_.empty() ? "abe" : "wbe");
   if (!file_) fail_at(path_, "create it");
 }
 
 OutputFile::~OutputFile() {
   if (!file_) return;
   std::fclose(file_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void OutputFile::write(std::string_view bytes) {
@@ -43,8 +73,10 @@ void OutputFile::write(std::string_view bytes) {
 }
 
 void OutputFile::commit() {
-  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) fail_at(path_, "write to it");
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_at(path_, "put it in place");
+  if (std::fflush(file_) != 0) fail_at(path_, "write to it");
+  if (!temporary_.empty() && ::fsync(::fileno(file_)) != 0) fail_at(path_, "write to it");
+  if (!temporary_.empty() && ::rename(temporary_.c_str(), path_.c_str()) != 0)
+    fail_at(path_, "put it in place");
   std::fclose(file_);
   file_ = nullptr;
 }

@@ -11,7 +11,8 @@ namespace skytape::data {
 /// Creates the folder and those above it, unless they are there. Error with the system's reason.
 void make_folder(const std::filesystem::path& path);
 
-/// A file that appears under its name when commit() is called and is gone if it never is.
+/// A file that appears under its name when commit() is called and is gone if it never is. Behind a
+/// symbolic link it is the link's target; a pipe, a device or a stream is written to directly.
 /// Error naming the file if the disk is full or the folder cannot be written.
 class OutputFile {
  public:
@@ -24,7 +25,7 @@ class OutputFile {
   void commit();
 
  private:
-  std::filesystem::path path_, temporary_;
+  std::filesystem::path path_, temporary_;  // temporary_ is empty where path_ is written to
   std::FILE* file_;
 };
 
