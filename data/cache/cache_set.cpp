@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "data/cache/cache.hpp"
+#include "data/cache/meanings.hpp"
 #include "data/files/digest.hpp"
+#include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 
@@ -69,17 +72,23 @@ void CacheSet::finish_contents() {
 
 bool CacheSet::agrees_with_stored() {
   finish_contents();
+  const Json ours = try_parse_json(provenance);
   return std::all_of(splits_.begin(), splits_.end(), [&](const auto& split) {
     const auto path = cache_path(folder_, split.first);
     if (!std::filesystem::exists(path)) return true;
     CacheHeader stored;
+    Json theirs;
     try {
-      stored = CacheFile::read_header(path);
+      const auto file = CacheFile::open(path);
+      stored = file->header();
+      theirs = try_parse_json(file->provenance());
     } catch (const DataError&) {
       return true;  // broken, or by another version of the format: nobody can read it
     }
     return stored.content_checksum == split.second->header_.content_checksum &&
-           stored.classes == static_cast<uint64_t>(classes) && stored.name == name;
+           stored.classes == static_cast<uint64_t>(classes) && stored.name == name &&
+           std::all_of(std::begin(kMeanings), std::end(kMeanings),
+                       [&](const char* key) { return member(ours, key) == member(theirs, key); });
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "data/cache/meanings.hpp"
 #include "data/files/json.hpp"
 #include "data/files/printable.hpp"
 #include "data/files/source.hpp"
@@ -18,11 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using data::Json;
-
-/// The keys that decide which class a number is, and which ids a text becomes.
-constexpr const char* kMeanings[] = {"labels",        "pairs",     "tokens",        "vocabulary",
-                                     "merges",        "model",     "added_tokens",  "lower_case",
-                                     "strip_accents", "split_cjk", "space_in_front"};
 
 std::string shown(const Json& value) {
   return value.is_null() ? "absent" : data::printable(data::json_text(value, {.mend = true}), 200);
@@ -76,7 +72,8 @@ void refuse_other_meaning(const Json& one, const std::string& of_one, const Json
     throw DataError(contradiction(what, a, of_one, b, of_other) +
                     ": expected the same in both, as the weights were trained");
   };
-  for (const char* key : kMeanings) compare(key, data::member(one, key), data::member(other, key));
+  for (const char* key : data::kMeanings)
+    compare(key, data::member(one, key), data::member(other, key));
   if (columns) compare("sources", columns_of(one), columns_of(other));
 }
 

@@ -244,6 +244,23 @@ TEST_CASE("all broken rows are listed, ten at most, or left out and counted") {
   CHECK(contains(listed, "own.tsv:45: no tab"));
 }
 
+TEST_CASE("the same texts under other labels are other data") {
+  const Own own;
+  const auto preparing = [&](const std::string& one, const std::string& two) {
+    std::string lines;
+    for (int i = 0; i < 40; ++i)
+      lines += (i % 2 ? one : two) + "\ttext " + std::to_string(i) + "\n";
+    PrepareOptions options;
+    options.from = own.folder.write("own.tsv", lines);
+    options.warn = [](std::string_view) {};
+    return error_of<UsageError>([&] { prepare(own.task, own.folder.path(), options); });
+  };
+  CHECK(preparing("bad", "good").empty());
+  CHECK(preparing("bad", "good").empty());
+  CHECK(contains(preparing("no", "yes"), "holds other data than"));
+  CHECK(contains(own.provenance(), "[\"bad\",\"good\"]"));
+}
+
 TEST_CASE("texts of train in dev and test are counted") {
   const Own own;
   own.folder.write("mine/train.tsv", "ham\tone\nspam\ttwo\nham\tthree\n");
