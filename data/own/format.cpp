@@ -93,9 +93,19 @@ RecordFormat format_in(std::string_view line, const FormatHints& hints) {
 
 char delimiter_of(std::string_view line, const FormatHints& hints) {
   if (line.starts_with('{')) return hints.delimiter;
-  for (const char delimiter : {hints.delimiter, ',', ';', '\t', '|'}) {
+  constexpr char kUsual[] = {',', ';', '\t', '|'};
+  const bool divides = fields_of(line, hints.delimiter).size() > 1;
+  if (divides && names_text(fields_of(line, hints.delimiter), hints)) return hints.delimiter;
+  for (const char delimiter : kUsual) {
     const std::vector<std::string> fields = fields_of(line, delimiter);
     if (fields.size() > 1 && names_text(fields, hints)) return delimiter;
+  }
+  if (divides || hints.trained != RecordFormat::csv) return hints.delimiter;
+  for (const char delimiter : kUsual) {
+    const std::vector<std::string> fields = fields_of(line, delimiter);
+    const bool labelled = fields.size() > 1 && std::find(hints.labels.begin(), hints.labels.end(),
+                                                         fields[0]) != hints.labels.end();
+    if (labelled) return delimiter;
   }
   return hints.delimiter;
 }

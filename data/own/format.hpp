@@ -41,7 +41,8 @@ struct FormatHints {
 [[nodiscard]] RecordFormat format_in(std::string_view line, const FormatHints& hints);
 
 /// Returns the delimiter of CSV's fields: the one that divides a first line that names the text's
-/// column, else the one of training's files.
+/// column, else the one of training's files; where that divides nothing, and training read CSV, one
+/// that leaves a label in front.
 [[nodiscard]] char delimiter_of(std::string_view line, const FormatHints& hints);
 
 /// The format that the examples of a set had, as its provenance says.

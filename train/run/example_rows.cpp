@@ -39,6 +39,12 @@ data::RecordFormat format_of(data::Preview& preview, const ExampleFile& file,
   return data::format_in(preview.first_line(), hints);
 }
 
+/// Returns whether a flag or the file's ending says that it is CSV.
+bool says_csv(const ExampleFile& file) {
+  if (!file.format.empty()) return data::parse_format(file.format) == data::RecordFormat::csv;
+  return file.path != "-" && data::format_of(file.path) == data::RecordFormat::csv;
+}
+
 /// Returns the columns of a file of GLUE, where the run could have been trained on such a file and
 /// no flag says otherwise; nullptr: it is none.
 const data::GlueLayout* glue_layout_of(data::Preview& preview, const ExampleFile& file,
@@ -93,13 +99,23 @@ std::vector<std::string> read_custom_data(data::ByteStream& stream, const Exampl
     if (left_out == 0) return {};
     return {fmt::format("{}: {} rows without all columns have no answer", shown, left_out)};
   }
-  if (file.delimiter.empty()) hints.delimiter = data::delimiter_of(preview.first_line(), hints);
+  const char trained = hints.delimiter;
+  if (file.delimiter.empty()) {
+    data::FormatHints csv = hints;  // where the file's ending or a flag says so, whatever was read
+    if (says_csv(file)) csv.trained = data::RecordFormat::csv;
+    hints.delimiter = data::delimiter_of(preview.first_line(), csv);
+  }
   const data::RecordOptions rows =
       rows_of(file, format_of(preview, file, hints), hints, config.pairs);
   const data::FoundColumns found = data::read_records(preview, shown, rows, take);
   const bool jsonl = rows.format == data::RecordFormat::jsonl;
   const bool other = !found.names.empty() && found.names.text != rows.columns.text;
   std::vector<std::string> remarks;
+  if (rows.format == data::RecordFormat::csv && hints.delimiter != trained) {
+    remarks.push_back(fmt::format("{}: its fields are divided by {}, those of training by {}",
+                                  shown, data::delimiter_name(hints.delimiter),
+                                  data::delimiter_name(trained)));
+  }
   if (!found.unread.empty()) {
     remarks.push_back(fmt::format("{}: '{}' is not read, as the run was trained on single texts",
                                   shown, data::printable(found.unread)));

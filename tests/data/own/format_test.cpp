@@ -78,6 +78,11 @@ TEST_CASE("a first line of names shows what divides the fields, whatever trainin
   CHECK(delimiter_of("label|text", hints) == '|');
   CHECK(format_in("clip;id", {"there", RecordFormat::csv, kLabels, hints.columns, ';'}) ==
         RecordFormat::csv);
+  // Without names a label in front shows it, where training's delimiter divides nothing.
+  CHECK(delimiter_of("neg;bad, dull", hints) == ';');
+  CHECK(delimiter_of("neg\tbad", hints) == '\t');
+  CHECK(delimiter_of("neg|bad; dull", hints) == '|');
+  hints.trained = RecordFormat::tsv;
   for (const char* line : {"", "neg;bad, dull", "clip", "{\"clip\": 1, \"text\": 2}"}) {
     CAPTURE(line);
     CHECK(delimiter_of(line, hints) == '|');
