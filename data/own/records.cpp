@@ -189,7 +189,10 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
   read_csv(
       stream, name,
       [&](std::int64_t row, std::vector<std::string>& fields) {
-        if (fields.size() == 1 && fields[0].find_first_not_of(" \t") == fields[0].npos) return;
+        // A row without any character is not handed out; what is empty here stands in quotes.
+        const bool blanks =
+            fields.size() == 1 && fields[0].find_first_not_of(" \t") == fields[0].npos;
+        if (blanks && !fields[0].empty()) return;
         if (std::exchange(first, false) && rows.take_first(fields)) return;
         read_row(options.broken, [&] {
           Record record;

@@ -52,6 +52,16 @@ TEST_CASE("blanks and tabs around a field of CSV belong to it") {
         std::vector<Fields>{{"a", " two \t", ""}, {" b ", " x ", ""}});
 }
 
+TEST_CASE("a quoted field of nothing is an empty text, not a row that is left out") {
+  if (!can_read_csv()) return;
+  RecordOptions texts = kCsv;
+  texts.need_label = false;
+  CHECK(read("text\nbad film\n\"\"\ngood day\n", texts).error ==
+        "own: row 3: empty text, expected label,text");
+  CHECK(read("bad film\n\"\"\n", texts).error == "own: row 2: empty text, expected label,text");
+  CHECK(read("text\nbad film\n\n \ngood day\n", texts).rows.size() == 3);
+}
+
 TEST_CASE("a quote out of place in CSV is named with row and character") {
   if (!can_read_csv()) return;
   const auto error = [](std::string_view text) { return read(text, kCsv).error; };
