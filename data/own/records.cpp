@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -284,6 +285,12 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
       const bool has_label = object.contains(members.label);
       if (has_label ? label.is_null() || label.is_structured() : options.need_label) {
         lines.fail(fmt::format("no label in '{}', expected {}", printable(line), expected()));
+      }
+      if (label.is_number_float() && std::abs(label.get<double>()) >= 0x1p63) {
+        lines.fail(
+            fmt::format("label {} is beyond 64 bits, where numbers become alike; expected it "
+                        "in quotes",
+                        json_text(label)));
       }
       Record record;
       record.place = fmt::format("{}:{}", name, lines.line_number());

@@ -61,6 +61,34 @@ std::string listed(const std::vector<std::string>& labels) {
   return text;
 }
 
+/// The label without what a writer easily varies: blanks at its ends, the case of its letters, the
+/// spelling of a number.
+std::string plain(std::string label) {
+  constexpr const char* kBlanks = " \t";
+  label.erase(label.find_last_not_of(kBlanks) + 1);
+  label.erase(0, label.find_first_not_of(kBlanks));
+  for (char& c : label) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  const auto number = number_in<double>(label);
+  return number ? fmt::format("{}", *number) : label;
+}
+
+/// Names two labels that are alike but for that: likely one class, written in two ways.
+void warn_about_spellings(const std::map<std::string, std::int64_t>& counts,
+                          const PrepareOptions& options) {
+  std::map<std::string, std::string> first;  // by plain label
+  for (const auto& [label, count] : counts) {
+    const auto [at, fresh] = first.try_emplace(plain(label), label);
+    if (fresh) continue;
+    options.warn(
+        fmt::format("'{}' and '{}' are two classes, though they differ only in blanks, "
+                    "case or the spelling of a number",
+                    printable_whole(at->second), printable_whole(label)));
+    return;
+  }
+}
+
 void warn_about_labels(const Own& own, const std::map<std::string, std::int64_t>& counts,
                        const PrepareOptions& options) {
   std::vector<std::string> single, untrained;
@@ -72,6 +100,7 @@ void warn_about_labels(const Own& own, const std::map<std::string, std::int64_t>
     else if (!trained.contains(label))
       untrained.push_back(label);
   }
+  warn_about_spellings(counts, options);
   if (!single.empty()) {
     options.warn(fmt::format("{} with a single example: {}",
                              single.size() == 1 ? "a class" : "classes", listed(single)));

@@ -185,6 +185,16 @@ TEST_CASE("JSON Lines have one text or two in all rows, whatever is broken in th
   CHECK(broken.size() == 1);
 }
 
+TEST_CASE("a number beyond 64 bits is no label of JSON Lines, unless it is quoted") {
+  const auto label = [](const std::string& number) {
+    return read("{\"label\": " + number + ", \"text\": \"x\"}\n", kJson);
+  };
+  CHECK(label("18446744073709551615").rows[0][0] == "18446744073709551615");
+  CHECK(contains(label("18446744073709551617").error, "own:1: label 1.8446744073709552e+19 is"));
+  CHECK(contains(label("-9223372036854775809").error, "is beyond 64 bits"));
+  CHECK(label("\"18446744073709551617\"").rows[0][0] == "18446744073709551617");
+}
+
 TEST_CASE("a column whose name is a number is found by its name, not by where it stands") {
   RecordOptions options;
   options.header = true;

@@ -244,6 +244,20 @@ TEST_CASE("all broken rows are listed, ten at most, or left out and counted") {
   CHECK(contains(listed, "own.tsv:45: no tab"));
 }
 
+TEST_CASE("labels that differ in blanks, case or the spelling of a number are named") {
+  const Own own;
+  const auto warned = [&](const std::string& a, const std::string& b) {
+    std::string lines;
+    for (int i = 0; i < 40; ++i) lines += (i % 2 ? a : b) + "\ttext " + std::to_string(i) + "\n";
+    return own.prepare(own.folder.write("own.tsv", lines)).warnings;
+  };
+  CHECK(contains(warned("Good", "good"), "'Good' and 'good' are two classes, though they differ"));
+  CHECK(contains(warned("ham", "ham "), "'ham' and 'ham ' are two classes"));
+  CHECK(contains(warned("1", "1.0"), "'1' and '1.0' are two classes"));
+  CHECK_FALSE(contains(warned("good", "goods"), "are two classes"));
+  CHECK_FALSE(contains(warned("1", "10"), "are two classes"));
+}
+
 TEST_CASE("the same texts under other labels are other data") {
   const Own own;
   const auto preparing = [&](const std::string& one, const std::string& two) {
