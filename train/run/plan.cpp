@@ -111,11 +111,17 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
   }
 }
 
-/// Adds the steps that --budget leaves time for. A resumed run has its own.
-void fit_budget(Request& r) {
+/// Adds the steps that --budget leaves time for. A resumed run, which `saved` is of, has its own.
+void fit_budget(Request& r, const Json& saved) {
   const double seconds = parse_duration("--budget", r.budget);
   refuse_steps(r.choices);
-  if (goes_on(r)) return;
+  if (!saved.is_null()) {
+    const Json& steps = data::member(data::member(saved, "config"), "settings", "steps", "value");
+    Progress().line(
+        fmt::format("--budget {} is left out: the run that --resume continues keeps its {} steps",
+                    r.budget, steps.is_string() ? steps.get<std::string>() : "own"));
+    return;
+  }
   const BudgetedSteps found = steps_within(seconds, r.choices);
   r.choices.values.push_back({"steps", std::to_string(found.steps), "--budget"});
   Progress().line(
@@ -155,7 +161,7 @@ Json read_folders(const Request& r) {
 RunConfig configured_by(Request& r, const Json& folders) {
   const bool initial = !r.options.init.empty();
   if (initial) add_encoder_settings(folders.at("init"), r.choices);
-  if (!r.budget.empty()) fit_budget(r);
+  if (!r.budget.empty()) fit_budget(r, folders.at("saved"));
   const RunConfig config = configure(r, folders.at("saved"));
   if (!initial || r.pretraining) return config;
   refuse_two_starts(r, config);

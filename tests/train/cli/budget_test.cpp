@@ -104,6 +104,8 @@ TEST_CASE("--budget trains as many steps as it said, and resumes with them") {
   CAPTURE(rest.err);
   CHECK(rest.code == 0);
   CHECK_FALSE(contains(rest.err, "--budget 1s: "));
+  CHECK(contains(rest.err, "--budget 1s is left out: the run that --resume continues keeps its " +
+                               std::to_string(count) + " steps\n"));
   const data::Json result =
       data::parse_json(read_file(std::filesystem::path(shop.run) / "result.json"));
   CHECK(result.at("steps") == count);
