@@ -36,7 +36,7 @@ int train(const RunConfig& config, const TrainOptions& options) {
     if (const int code = first_phase(config, options, stop < before ? stop : 0)) return code;
     second.init = last_file(options.out / kPretrainingFolder);
     // A second phase that has not begun has nothing to resume, and that needs no saying.
-    if (!is_there(config_file(options.out))) second.existing = Existing::refuse;
+    if (!is_there(config_file(options.out))) second.existing = Existing::after_first;
   }
   if (stop > 0 && stop <= before) return 0;
   return run_phase(config, second);

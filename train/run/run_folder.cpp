@@ -86,6 +86,23 @@ std::vector<Json> kept_metrics(const fs::path& path, const RunState& state) {
   return kept;
 }
 
+void refuse_files(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(config_file(path), error) || fs::exists(last_file(path), error)) {
+    throw UsageError(
+        fmt::format("{}: holds a run already; --resume continues it, --force "
+                    "replaces it (through make: RESUME=1, FORCE=1)",
+                    path.string()));
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (!is_ours(entry.path()) || entry.path().extension() == ".tmp") continue;
+    throw UsageError(
+        fmt::format("{}: is there, and a run writes a file of that name; --force replaces it, "
+                    "--out FOLDER keeps it",
+                    entry.path().string()));
+  }
+}
+
 }  // namespace
 
 AppendFile::AppendFile(const fs::path& path) : path_(path) {
@@ -124,6 +141,7 @@ void AppendFile::append(std::string_view bytes) {
 
 RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
   if (existing == Existing::refuse) refuse_existing(path_);
+  if (existing == Existing::after_first) refuse_files(path_);
   std::error_code error;
   fs::create_directories(path_, error);
   if (error || !fs::is_directory(path_)) {
@@ -132,6 +150,11 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
   }
   lock();
   clean(path_, existing == Existing::replace);
+  const fs::path first = path_ / kPretrainingFolder;
+  if (existing != Existing::replace || !fs::is_directory(first)) return;
+  clean(first, true);
+  fs::remove(first / ".lock");
+  if (fs::is_empty(first)) fs::remove(first);
 }
 
 RunFolder::~RunFolder() {
@@ -160,20 +183,8 @@ void refuse_odd_files(const fs::path& folder) {
 }
 
 void refuse_existing(const fs::path& path) {
-  std::error_code error;
-  if (fs::exists(config_file(path), error) || fs::exists(last_file(path), error)) {
-    throw UsageError(
-        fmt::format("{}: holds a run already; --resume continues it, --force "
-                    "replaces it (through make: RESUME=1, FORCE=1)",
-                    path.string()));
-  }
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-    if (!is_ours(entry.path()) || entry.path().extension() == ".tmp") continue;
-    throw UsageError(
-        fmt::format("{}: is there, and a run writes a file of that name; --force replaces it, "
-                    "--out FOLDER keeps it",
-                    entry.path().string()));
-  }
+  refuse_files(path);
+  refuse_files(path / kPretrainingFolder);
 }
 
 void RunFolder::start_metrics(const RunState& state) {

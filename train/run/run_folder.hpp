@@ -50,11 +50,12 @@ inline constexpr const char* kPretrainingFolder = "pretraining";
 
 class RunFolder {
  public:
-  enum class Existing { refuse, resume, replace };
+  /// after_first: the second phase of a run whose first one is in the folder.
+  enum class Existing { refuse, resume, replace, after_first };
 
   /// Creates the folder and locks it while the object lives. UsageError if it holds a run and
   /// `existing` is refuse, or if another process has it; replace removes the files of the run
-  /// there, and no others.
+  /// there and of its first phase, and no others.
   RunFolder(std::filesystem::path path, Existing existing);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -88,8 +89,8 @@ class RunFolder {
 /// for who reads it, for ever.
 void refuse_odd_files(const std::filesystem::path& folder);
 
-/// UsageError if the folder holds a run, or a file of a name that a run writes: what
-/// Existing::refuse does.
+/// UsageError if the folder holds a run or the first phase of one, or a file of a name that a run
+/// writes: what Existing::refuse does.
 void refuse_existing(const std::filesystem::path& path);
 
 /// The objects of a metrics.jsonl, in order; a last line that a crash cut short is left out, and a

@@ -74,6 +74,24 @@ TEST_CASE("files of a run's names are replaced only when asked, and other progra
   CHECK(read_file(events) == "theirs");
 }
 
+TEST_CASE("a finished first phase is a run that is refused, and replaced as a whole") {
+  const Folder folder;
+  const auto path = folder.path() / "run";
+  folder.write("run/pretraining/config.json", "{}");
+  folder.write("run/pretraining/.lock", "");
+  const std::string text =
+      error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::refuse); });
+  CHECK(text.find("pretraining: holds a run already; --resume") != std::string::npos);
+  RunFolder(path, RunFolder::Existing::after_first);  // its second phase
+  CHECK(std::filesystem::exists(path / "pretraining/config.json"));
+  RunFolder(path, RunFolder::Existing::replace);
+  CHECK_FALSE(std::filesystem::exists(path / "pretraining"));
+
+  folder.write("run/pretraining/notes.txt", "mine");
+  RunFolder(path, RunFolder::Existing::replace);
+  CHECK(read_file(path / "pretraining/notes.txt") == "mine");
+}
+
 TEST_CASE("one process at a time has a run folder") {
   const Folder folder;
   const auto path = folder.path() / "run";
