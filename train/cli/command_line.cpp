@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -47,6 +48,13 @@ std::string unexpected(const CLI::App& app) {
 std::string why_not_natural(const std::string& text) {
   if (number_in<std::uint64_t>(text)) return {};
   return fmt::format("expected a natural number below 2^64, got '{}'", text);
+}
+
+/// A number that is finite, as a validator of CLI11: NaN lies in each of its ranges.
+std::string why_not_finite(const std::string& text) {
+  const auto number = number_in<double>(text);
+  if (!number || std::isfinite(*number)) return {};
+  return fmt::format("expected a finite number, got '{}'", text);
 }
 
 /// Refuses an empty value, as an unset variable of a shell leaves it.
@@ -115,7 +123,8 @@ Flag Command::add_option(const char* name, std::uint64_t& value, const std::stri
 }
 
 Flag Command::add_option(const char* name, double& value, const std::string& help) const {
-  return Flag(with_value(app_->add_option(name, value, help)));
+  return Flag(
+      with_value(app_->add_option(name, value, help))->check(CLI::Validator(why_not_finite, "")));
 }
 
 Flag Command::add_flag(const char* name, bool& value, const std::string& help) const {
