@@ -76,12 +76,14 @@ class Parser {
 
 bool can_read_csv() { return true; }
 
-void read_csv(ByteStream& stream, const std::string& name,
-              const std::function<void(std::int64_t row, std::vector<std::string>& fields)>& visit,
-              char delimiter, const std::function<void(const std::string&)>& broken) {
+std::int64_t read_csv(
+    ByteStream& stream, const std::string& name,
+    const std::function<void(std::int64_t row, std::vector<std::string>& fields)>& visit,
+    char delimiter, const std::function<void(const std::string&)>& broken) {
   std::optional<Parser> parser(delimiter);
   Rows rows;
-  std::int64_t row = 0;
+  std::int64_t row = 0, blank_lines = 0;
+  bool returned = false;  // the last line ended in CR, whose LF is no line
   std::string since_row;  // bytes of the row that has not ended
   const auto hand_out = [&] {
     for (std::vector<std::string>& fields : rows.done) visit(++row, fields);
@@ -113,10 +115,13 @@ void read_csv(ByteStream& stream, const std::string& name,
         skips = !ends;
       }
       if (since_row.size() > kMaxLine) {
-        return refuse(fmt::format(
-            "longer than {} bytes; a quote that never closes? The rest is not read", kMaxLine));
+        refuse(fmt::format("longer than {} bytes; a quote that never closes? The rest is not read",
+                           kMaxLine));
+        return blank_lines;
       }
       const bool blank = since_row == "\n" || since_row == "\r";  // belongs to no row
+      blank_lines += blank && !(returned && since_row == "\n");
+      returned = line.ends_with('\r');
       if (blank || !rows.done.empty()) since_row.clear();
       hand_out();
     }
@@ -128,13 +133,14 @@ void read_csv(ByteStream& stream, const std::string& name,
                     lines, lines == 1 ? "" : "s"));
   }
   hand_out();
+  return blank_lines;
 }
 #else
 bool can_read_csv() { return false; }
 
-void read_csv(ByteStream&, const std::string& name,
-              const std::function<void(std::int64_t, std::vector<std::string>&)>&, char,
-              const std::function<void(const std::string&)>&) {
+std::int64_t read_csv(ByteStream&, const std::string& name,
+                      const std::function<void(std::int64_t, std::vector<std::string>&)>&, char,
+                      const std::function<void(const std::string&)>&) {
   throw DataError(
       fmt::format("{}: this build reads no CSV: install libcsv-dev and type make, or bring label, "
                   "tab, text (.tsv) or JSON Lines (.jsonl)",

@@ -156,9 +156,12 @@ FoundColumns read_tsv(ByteStream& stream, const std::string& name, const RecordO
   LineReader lines(stream, name, kMaxLine);
   FieldRows rows(options, name);
   bool first = true;
+  std::int64_t blank_lines = 0;
   for (std::string_view line; lines.next(line);) {
-    if (line.empty()) continue;
-    if (!options.need_label && line.find_first_not_of(" \t") == line.npos) continue;
+    if (line.empty() || (!options.need_label && line.find_first_not_of(" \t") == line.npos)) {
+      ++blank_lines;
+      continue;
+    }
     if (std::exchange(first, false) && rows.take_first(between_tabs(line, line.npos))) continue;
     read_row(options.broken, [&] {
       Record record;
@@ -179,7 +182,9 @@ FoundColumns read_tsv(ByteStream& stream, const std::string& name, const RecordO
       visit(record);
     });
   }
-  return rows.found();
+  FoundColumns found = rows.found();
+  found.blank_lines = blank_lines;
+  return found;
 }
 
 FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
@@ -187,13 +192,17 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
   FieldRows rows(options, name);
   const std::size_t texts = options.pairs ? 2 : 1;
   bool first = true;
-  read_csv(
+  std::int64_t blank_rows = 0;
+  const std::int64_t blank_lines = read_csv(
       stream, name,
       [&](std::int64_t row, std::vector<std::string>& fields) {
         // A row without any character is not handed out; what is empty here stands in quotes.
         const bool blanks =
             fields.size() == 1 && fields[0].find_first_not_of(" \t") == fields[0].npos;
-        if (blanks && !fields[0].empty()) return;
+        if (blanks && !fields[0].empty()) {
+          ++blank_rows;
+          return;
+        }
         if (std::exchange(first, false) && rows.take_first(fields)) return;
         read_row(options.broken, [&] {
           Record record;
@@ -220,7 +229,9 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
         });
       },
       options.delimiter, options.broken);
-  return rows.found();
+  FoundColumns found = rows.found();
+  found.blank_lines = blank_lines + blank_rows;
+  return found;
 }
 
 /// The names of the members that hold label and texts, as this object has them. `unread` becomes
@@ -250,6 +261,7 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
   LineReader lines(stream, name, kMaxLine);
   ColumnNames members{"label", "text", ""};
   std::string unread;
+  std::int64_t blank_lines = 0;
   bool known = false;  // by a first row that was read whole
   const auto expected = [&] {
     const std::string second =
@@ -257,7 +269,10 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
     return fmt::format(R"({{"{}": …, "{}": "…"{}}})", members.label, members.text, second);
   };
   for (std::string_view line; lines.next(line);) {
-    if (line.find_first_not_of(" \t") == line.npos) continue;
+    if (line.find_first_not_of(" \t") == line.npos) {
+      ++blank_lines;
+      continue;
+    }
     read_row(options.broken, [&] {
       Json object;
       try {
@@ -304,7 +319,7 @@ FoundColumns read_json_lines(ByteStream& stream, const std::string& name,
     });
   }
   const bool usual = members.label == "label" && members.text == "text" && members.second.empty();
-  return {usual ? ColumnNames{} : members, !usual && options.columns.empty(), unread};
+  return {usual ? ColumnNames{} : members, !usual && options.columns.empty(), unread, blank_lines};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Custom data, the user's own examples, row by row, from TSV, CSV and JSON Lines.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -38,9 +39,10 @@ struct RecordOptions {
 
 /// The columns of a file, and the way in which they were found.
 struct FoundColumns {
-  ColumnNames names;        // empty: by their places, label and text
-  bool recognised = false;  // a first row was taken for names without being called so
-  std::string unread = {};  // the other text of a pair that `one_text` leaves out
+  ColumnNames names;             // empty: by their places, label and text
+  bool recognised = false;       // a first row was taken for names without being called so
+  std::string unread = {};       // the other text of a pair that `one_text` leaves out
+  std::int64_t blank_lines = 0;  // that were left out
 };
 
 /// Passes every row that is not empty to `visit`: `label<TAB>text`; label and text in the first two

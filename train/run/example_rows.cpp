@@ -81,6 +81,13 @@ std::string texts_alone_text(const std::string& name, const std::string& first, 
       name, data::printable(first), own ? "--header with --text-column NAME" : "--header");
 }
 
+/// Adds a remark on blank lines, which have no answer.
+void say_blank(std::int64_t lines, const std::string& name, std::vector<std::string>& remarks) {
+  if (lines == 0) return;
+  remarks.push_back(
+      fmt::format("{}: {} blank line{} skipped", name, lines, lines == 1 ? " was" : "s were"));
+}
+
 std::vector<std::string> read_custom_data(data::ByteStream& stream, const ExampleFile& file,
                                           const RunConfig& config, data::FormatHints hints,
                                           const Visit& visit) {
@@ -125,6 +132,7 @@ std::vector<std::string> read_custom_data(data::ByteStream& stream, const Exampl
   } else if (!file.header && !jsonl && !first_text.value_or("").empty()) {
     remarks.push_back(texts_alone_text(shown, *first_text, true));
   }
+  say_blank(found.blank_lines, shown, remarks);
   return remarks;
 }
 
@@ -133,18 +141,26 @@ std::vector<std::string> read_lines(data::ByteStream& stream, const ExampleFile&
                                     const data::TaskInfo& task, const std::string& shown,
                                     const Visit& visit) {
   std::optional<std::string> first_text;  // of lines without labels
+  std::int64_t blank_lines = 0;
   data::LineReader lines(stream, shown, data::kMaxLine);
   for (std::string_view line; lines.next(line);) {
     const bool first = lines.line_number() == 1;
     if (first && line.starts_with("\xEF\xBB\xBF")) line.remove_prefix(3);  // byte order mark
     if (first && (file.header || line == "Source\tTarget")) continue;      // of official files
-    if (line.find_first_not_of(" \t") == line.npos) continue;
+    if (line.find_first_not_of(" \t") == line.npos) {
+      ++blank_lines;
+      continue;
+    }
     const auto [label, text] = data::split_label(task, line);
     if (!first_text) first_text = std::string(label.empty() && !file.header ? text : "");
     visit({label, text, fmt::format("{}:{}", shown, lines.line_number())});
   }
-  if (first_text.value_or("").empty()) return {};
-  return {texts_alone_text(shown, *first_text, false)};
+  std::vector<std::string> remarks;
+  if (!first_text.value_or("").empty()) {
+    remarks.push_back(texts_alone_text(shown, *first_text, false));
+  }
+  say_blank(blank_lines, shown, remarks);
+  return remarks;
 }
 
 }  // namespace

@@ -62,6 +62,19 @@ TEST_CASE("a quoted field of nothing is an empty text, not a row that is left ou
   CHECK(read("text\nbad film\n\n \ngood day\n", texts).rows.size() == 3);
 }
 
+TEST_CASE("blank lines are left out and counted, in every format") {
+  const auto blank = [](std::string_view text, RecordOptions options) {
+    options.need_label = false;
+    return read(text, options).found.blank_lines;
+  };
+  CHECK(blank("a\tb\n\n \t\nc\td\n", {}) == 2);
+  CHECK(blank("{\"text\": \"a\"}\n\n \n{\"text\": \"b\"}\n", kJson) == 2);
+  if (!can_read_csv()) return;
+  CHECK(blank("a,b\n\n \ne,\"c\n\nd\"\n", kCsv) == 2);
+  CHECK(blank("\r\na,b\r\n\r\nc,d\r\n", kCsv) == 2);
+  CHECK(blank("a,b\r\nc,d\r\n", kCsv) == 0);
+}
+
 TEST_CASE("a quote out of place in CSV is named with row and character") {
   if (!can_read_csv()) return;
   const auto error = [](std::string_view text) { return read(text, kCsv).error; };

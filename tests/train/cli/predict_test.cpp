@@ -640,7 +640,9 @@ TEST_CASE("every row has an answer, whatever blanks and tabs its texts have") {
   shop.trained();
   const auto rows = shop.folder.write(
       "blank.jsonl", "{\"text\": \"green\"}\n{\"text\": \"  \"}\n\n{\"text\": \"nasty\"}\n");
-  CHECK(lines_of(shop.predict(rows).out).size() == 3);
+  const Finished one = shop.predict(rows);
+  CHECK(lines_of(one.out).size() == 3);
+  CHECK(contains(one.err, "blank.jsonl: 1 blank line was skipped\n"));
   CHECK(lines_of(shop.predict_rows("ham\t \n \t\n\nham\tgreen\n").out).size() == 2);
 }
 
