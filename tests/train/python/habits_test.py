@@ -1,12 +1,15 @@
 """Habits of PyTorch's users with a layer: each row of the page's table is a test here, under its name."""
+import contextlib
 import copy
 import gc
 import io
+import itertools
 import multiprocessing
 import os
 import pathlib
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,6 +56,13 @@ def gradients(module, x, call=None, **more):
     return {"x": x.grad, **{name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}}
 
 
+@contextlib.contextmanager
+def new_cache_of_inductor():
+    """A graph that an earlier version of the operators left on disk says nothing of this one."""
+    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
+        yield
+
+
 class Table(unittest.TestCase):
     def test_each_row_of_the_page_has_a_test_here_and_each_test_a_row(self):
         page = (ROOT / "train/python/README.md").read_text(encoding="utf-8")
@@ -86,14 +96,41 @@ class Habits(unittest.TestCase):
 
     def test_compile_reuses_memory(self):
         # The default backend overwrites what backward is not given, and recomputes within a budget of memory.
-        for name, budget in ("softmax", 1.0), ("kernelized", 1.0), ("linear_attention", 1.0), ("cosformer", 0.0):
-            with self.subTest(name), unittest.mock.patch("torch._functorch.config.activation_memory_budget", budget):
+        self.require_inductor()
+        several = ("softmax", "kernelized", "linear_attention", "cosformer", "linformer", "performer", "luna", "skyformer", "local")
+        quick = [("softmax", 1.0), ("kernelized", 1.0), ("linear_attention", 1.0), ("cosformer", 0.0), ("linformer", 1.0), ("luna", 0.0)]
+        for name, budget in itertools.product(several, (1.0, 0.5, 0.0)) if WHOLE else quick:
+            with (self.subTest(name, budget=budget), new_cache_of_inductor(),
+                  unittest.mock.patch("torch._functorch.config.activation_memory_budget", budget)):
                 torch._dynamo.reset()
-                module, x = layer(name).train(), inputs()
-                eager, found = gradients(module, x), gradients(module, x, call=torch.compile(module, fullgraph=True))
-                largest = max(value.norm() for value in eager.values())
-                for key, value in eager.items():
-                    self.assertLess((found[key] - value).norm(), 1e-4 * (value.norm() + 1e-3 * largest), key)
+                module, x = layer(name).train(budget == 1), inputs()
+                found = []
+                for call in (module, torch.compile(module, fullgraph=True)):
+                    torch.manual_seed(7)
+                    found.append(gradients(module, x, call=call))
+                self.assertClose(*found)
+
+    def test_compile_checkpoints(self):
+        from torch.utils.checkpoint import checkpoint
+        self.require_inductor()
+        for name in ("softmax", "skyformer", "luna") if WHOLE else ("skyformer",):  # the second draws
+            with self.subTest(name), new_cache_of_inductor():
+                torch._dynamo.reset()
+                module, x, found = layer(name).train(), inputs(), []
+                for call in (module, torch.compile(lambda x: checkpoint(module, x, use_reentrant=False), fullgraph=True)):
+                    torch.manual_seed(7)
+                    found.append(gradients(module, x, call=call))
+                self.assertClose(*found)
+
+    def require_inductor(self):
+        if shutil.which(os.environ.get("CXX", "g++")) is None:
+            self.skipTest("no C++ compiler for inductor")
+
+    def assertClose(self, eager, found):
+        """To rounding; what is zero but for rounding is held against the largest of the gradients."""
+        largest = max(value.norm() for value in eager.values())
+        for key, value in eager.items():
+            self.assertLess((found[key] - value).norm(), 1e-4 * (value.norm() + 1e-3 * largest), key)
 
     def test_compile_two_layers_draw_apart(self):
         model = nn.Sequential(layer("softmax", attention_dropout=0.5), layer("softmax", attention_dropout=0.5))

@@ -244,20 +244,21 @@ for _each in _METHODS:
     _define(_each)
 
 
-def _seed_mapped(info, dims, call, batch):
+def _seed_mapped(info, dims, call, batch, *, device):
     if info.randomness == "error":
         raise RuntimeError("vmap: a training call draws random numbers; expected randomness='same' or 'different'")
     if info.randomness == "same":
-        return torch.ops.skytape.seed([], batch), None
+        return torch.ops.skytape.seed([], batch, device=device), None
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchVmapMode)):
-        return torch.ops.skytape.seed([], [info.batch_size, *batch]), 0
+        return torch.ops.skytape.seed([], [info.batch_size, *batch], device=device), 0
 
 
-# The tensors of the call that wants a seed tell torch.vmap, compiled too, that each entry is a call.
-_library.define("seed(Tensor[] call, SymInt[] batch) -> Tensor",
+# The tensors of the call that wants a seed tell torch.vmap, compiled too, that each entry is a call. The device
+# tells checkpoints in a compiled graph whose random numbers they have to draw once more: the CPU's.
+_library.define("seed(Tensor[] call, SymInt[] batch, *, Device device) -> Tensor",
                 tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
-_library.impl("seed", lambda call, batch: torch.randint(2**63 - 1, (*batch, 1), device="cpu"), "CompositeExplicitAutograd")
-torch.library.register_fake("skytape::seed", lambda call, batch: torch.empty(*batch, 1, dtype=torch.int64), lib=_library)
+_library.impl("seed", lambda call, batch, *, device: torch.randint(2**63 - 1, (*batch, 1), device=device), "CompositeExplicitAutograd")
+torch.library.register_fake("skytape::seed", lambda call, batch, *, device: torch.empty(*batch, 1, dtype=torch.int64, device=device), lib=_library)
 torch.library.register_vmap("skytape::seed", _seed_mapped, lib=_library)
 
 
@@ -431,7 +432,7 @@ def _fresh_seed(name, options, fresh, *tensors):
     """From PyTorch's random numbers; under torch.vmap as its `randomness` says, where the method draws."""
     if name in _METHODS and not _draws(name, options, fresh):
         return 0
-    return torch.ops.skytape.seed([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)], [])
+    return torch.ops.skytape.seed([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)], [], device="cpu")
 
 
 class Attention(nn.Module):
