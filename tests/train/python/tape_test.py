@@ -108,6 +108,20 @@ class Tapes(unittest.TestCase):
         with self.assertRaisesRegex(skytape.Error, "its Tape is gone"):
             skytape.Tape().input(A).value
 
+    def test_errors_say_what_a_function_takes(self):
+        tape = skytape.Tape()
+        for call, said in [
+            (lambda: tape.input(), "Tape.input: expected (array: Array), got ()"),
+            (lambda: tape.input(1, b=2), "Tape.input: expected (array: Array), got (int, b=int)"),
+            (lambda: tape.dot(1), "Tape.dot: expected (title: str = '', merge: bool = False), got (int)"),
+            (lambda: tape.grad(A), "Tape.grad: expected (input: skytape._engine.Var), got (float64 [3, 4])"),
+            (lambda: skytape.Dropout(), "Dropout: expected (rate: float, seed: int = 0), got ()"),
+            (lambda: skytape.Dropout("a"), "Dropout: expected (rate: float, seed: int = 0), got (str)"),
+            (lambda: ops.exp(A), "exp: expected (x: skytape._engine.Var), got (float64 [3, 4])"),
+        ]:
+            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, re.escape(said) + "$"):
+                call()
+
     @unittest.skipUnless(shutil.which("dot"), "no Graphviz here")
     def test_a_tape_is_drawn(self):
         tape = skytape.Tape()

@@ -12,8 +12,12 @@ from . import _engine, arrays
 from ._engine import GradcheckReport, Tape, UsageError, Var  # noqa: F401
 
 
-def _sentence(function, name):
-    """The engine's function, whose complaint about its arguments becomes one sentence."""
+def _sentence(function, name, declared=None):
+    """The engine's function, whose complaint about its arguments becomes one sentence, without self. declared:
+    whose text says what it takes, if not its own."""
+    taken = str((declared or function).__doc__).partition(")")[0].partition("(")[2]
+    method = taken.startswith("self")
+
     @functools.wraps(function, assigned=("__doc__",), updated=())
     def call(*arguments, **more):
         try:
@@ -21,21 +25,14 @@ def _sentence(function, name):
         except TypeError as error:
             if "incompatible function arguments" not in str(error):
                 raise
-        got = [arrays.what(x) for x in arguments] + [f"{key}={arrays.what(x)}" for key, x in more.items()]
-        taken = str(function.__doc__).partition(")")[0].partition("(")[2].replace("self, ", "")
-        raise UsageError(f"{name}: expected ({taken}), got ({', '.join(got)})")
+        got = [arrays.what(x) for x in arguments[method and declared is None:]]
+        got += [f"{key}={arrays.what(x)}" for key, x in more.items()]
+        raise UsageError(f"{name}: expected ({taken.removeprefix('self').removeprefix(', ')}), got ({', '.join(got)})")
     call.__name__ = call.__qualname__ = name
     return call
 
 
-def _bound(function, name):
-    """The same for a method of a class: messages leave out self."""
-    def call(self, *arguments, **more):
-        return _sentence(functools.partial(function, self), name)(*arguments, **more)
-    return functools.wraps(function, assigned=("__doc__",), updated=())(call)
-
-
-Dropout = _sentence(_engine.Dropout, "Dropout")
+Dropout = _sentence(_engine.Dropout, "Dropout", _engine.Dropout.__init__)
 ops = types.ModuleType("skytape.ops", _engine.ops.__doc__)
 for _name in dir(_engine.ops):
     if not _name.startswith("_"):
@@ -202,7 +199,7 @@ for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
 Var.__hash__ = object.__hash__
 for _class, _names in ((Tape, ("input", "constant", "record", "backward", "grad", "dot")),):
     for _name in _names:
-        setattr(_class, _name, _bound(getattr(_class, _name), f"{_class.__name__}.{_name}"))
+        setattr(_class, _name, _sentence(getattr(_class, _name), f"{_class.__name__}.{_name}"))
 
 
 class Drawing(str):
