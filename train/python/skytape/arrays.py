@@ -22,7 +22,7 @@ def library(array):
 
 def plain(array, argument):
     """The same numbers as the engine can read them: dense, in this machine's byte order, of no subclass;
-    whole numbers as int32, and numbers of half precision as float32."""
+    whole numbers as int32 where all are within it, and numbers of half precision as float32."""
     kind = library(array)
     if kind == "torch":
         if array.layout != sys.modules["torch"].strided:
@@ -32,11 +32,9 @@ def plain(array, argument):
         array = array.detach().as_subclass(sys.modules["torch"].Tensor).contiguous().resolve_neg()
         if dtype_of(array) in HALF:
             return array.float()
-        if dtype_of(array) not in ("int64", "int16", "int8", "uint8"):
-            return array
-        if array.numel() and not -2**31 <= array.min() <= array.max() < 2**31:
-            raise UsageError(f"{argument}: expected whole numbers of 32 bits, got {array.min()} to {array.max()}")
-        return array.int()
+        if dtype_of(array) in ("int64", "int16", "int8", "uint8") and _within_32_bits(array):
+            return array.int()
+        return array
     if kind == "jax":
         if isinstance(array, sys.modules["jax"].core.Tracer):
             raise UsageError(f"{argument}: JAX traces this function, so the array has no numbers yet: call skytape.jax.attention")
@@ -49,11 +47,24 @@ def plain(array, argument):
         raise UsageError(f"{argument}: expected an array, got {type(array).__name__}: {error}") from None
     if array.dtype.kind not in "fiub" and dtype_of(array) not in HALF:
         raise UsageError(f"{argument}: expected an array of numbers, got {what(array)}")
-    if array.dtype.kind in "iu" and (array.size == 0 or -2**31 <= array.min() <= array.max() < 2**31):
+    if array.dtype.kind in "iu" and _within_32_bits(array):
         array = array.astype(np.int32)
     elif dtype_of(array) in HALF:
         array = array.astype(np.float32)
     return np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
+
+
+def _within_32_bits(array):
+    return 0 in array.shape or -2**31 <= int(array.min()) and int(array.max()) < 2**31
+
+
+def for_engine(array, argument):
+    """plain(), whose whole numbers must be within 32 bits."""
+    array = plain(array, argument)
+    whole = array.dtype.kind in "iu" if library(array) == "numpy" else dtype_of(array) == "int64"
+    if whole and not _within_32_bits(array):
+        raise UsageError(f"{argument}: expected whole numbers of 32 bits, got {int(array.min())} to {int(array.max())}")
+    return array
 
 
 def dtype_of(array):
