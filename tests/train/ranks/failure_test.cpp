@@ -117,7 +117,7 @@ TEST_CASE("whoever is killed and whenever, the job ends, and its last checkpoint
   if (!mpirun_or_skip()) return;
   const Workshop w;
   const auto words = [&](const char* name) {
-    return train_together(w, name, 240, {"--resume"});  // evaluated every 5 steps
+    return train_together(w, name, 720, {"--resume"});  // evaluated every 5 steps
   };
   REQUIRE(w.finish(words("whole")).code == 0);
   const fs::path run = w.run("job");
