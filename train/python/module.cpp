@@ -184,7 +184,8 @@ Tensor tensor_of(nb::handle array, const char* argument) {
   if (!nb::try_cast(source_of(array), found) || type_of_found() == std::ssize(kTheirs)) {
     // A list, a number, another type, bytes in another order: NumPy's rules decide, in
     // skytape/arrays.py.
-    const nb::object plain = nb::module_::import_("skytape.arrays").attr("for_engine")(array, argument);
+    const nb::object plain =
+        nb::module_::import_("skytape.arrays").attr("for_engine")(array, argument);
     if (!nb::try_cast(plain, found)) {
       wrong("an array of NumPy, PyTorch, JAX or another library with DLPack, got ",
             nb::str(array.type()).c_str());
