@@ -155,17 +155,14 @@ std::vector<Trial> landmarks_needed(const TheorySizes& sizes, std::uint64_t seed
   });
 }
 
-/// |C~ - C| <= largest eigenvalue of B - B~: a block of a positive semidefinite matrix. Where the
-/// landmarks leave no error, rounding alone is left, which is relative to B's largest eigenvalue;
-/// that is at least 1, as B has a diagonal of ones.
+/// |C~ - C| <= largest eigenvalue of B - B~: a block of a positive semidefinite matrix.
 std::vector<Trial> block_norm(const TheorySizes& sizes, std::uint64_t seed) {
   const Tensor x = stacked(sizes, seed);
   return trials_over("d", kLandmarks, [&](std::int64_t d) {
     const Tensor error = nystrom_error(x, d, seed);
     const Tensor block =
         tensor::narrow(tensor::narrow(error, 2, 0, sizes.n), 3, sizes.n, 2 * sizes.n);
-    return std::pair(spectral_norm(block),
-                     eigenvalues(error).front() * (1 + kRounding) + kRounding);
+    return std::pair(spectral_norm(block), eigenvalues(error).front() * (1 + kRounding));
   });
 }
 
