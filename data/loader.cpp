@@ -48,18 +48,16 @@ void Loader::run(const Fill& fill) {
 }
 
 const Batch* Loader::next() {
+  const auto start = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   if (holding_) {
     ++consumed_;
     holding_ = false;
     changed_.notify_all();
   }
-  if (filled_ == consumed_ && !done_) {
-    const auto start = std::chrono::steady_clock::now();
-    changed_.wait(lock, [&] { return done_ || filled_ > consumed_; });
-    waited_seconds_ +=
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  }
+  changed_.wait(lock, [&] { return done_ || filled_ > consumed_; });
+  waited_seconds_ +=
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (filled_ > consumed_) {
     holding_ = true;
     return &ring_[consumed_ % static_cast<int64_t>(ring_.size())];

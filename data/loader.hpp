@@ -30,7 +30,8 @@ class Loader {
   /// threw.
   [[nodiscard]] const Batch* next();
 
-  /// Time the consumer spent waiting for batches so far.
+  /// Returns the seconds that next() has taken so far: the consumer waits in it for a batch, or for
+  /// the lock alone.
   [[nodiscard]] double waited_seconds() const { return waited_seconds_; }
 
  private:
