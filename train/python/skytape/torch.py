@@ -181,10 +181,10 @@ def _map(name, size, dims, arguments, settings, call):
     *tensors, own, draws = arguments
     *of_tensors, of_own, of_draws = dims
     if size == 0:  # one entry tells the shapes
-        fronts = [_front(tensor, dim, size) for tensor, dim in zip((*tensors, *own, *draws), (*of_tensors, *of_own, *of_draws))]
-        entry = [front if front is None else front.new_zeros(front.shape[1:]) for front in fronts]
-        count = len(tensors)
-        return [tensor.new_empty((0, *tensor.shape)) for tensor in call(*entry[:count], entry[count:count + len(own)], entry[count + len(own):])]
+        def one(tensor, dim):
+            return tensor if dim is None else tensor.new_zeros([1 if axis == dim else each for axis, each in enumerate(tensor.shape)])
+        entry = (*map(one, tensors, of_tensors), list(map(one, own, of_own)), list(map(one, draws, of_draws)))
+        return [tensor[:0] for tensor in _map(name, 1, dims, entry, settings, call)]
     if (not own and not draws and of_tensors[6] is None and any(dim is not None for dim in of_tensors[1:])
             and _apart(name, settings, arguments[1], of_tensors[1])):
         fronts = [_front(tensor, dim, size) for tensor, dim in zip(tensors[:6], of_tensors)]
