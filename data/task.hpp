@@ -58,7 +58,7 @@ struct TaskInfo {
   int closing_symbol = -1;  // id of the token that recipe key drop_close leaves out; -1: none
 };
 
-/// What stands behind a task's name where `data --limit` made a set of another size than the
+/// This stands behind a task's name where `data --limit` made a set of another size than the
 /// benchmark's.
 inline constexpr std::string_view kLimited = "-limited";
 

@@ -127,7 +127,7 @@ Spec vmean_spec() {
   spec.per_example = true;
   spec.exact = {};  // never; a method that can be exact says when: {"landmarks = all rows", …}
 
-  // Of combine_rows.
+  // combine_rows above needs this; a method without it has none.
   spec.combined_cost_at = [](const CostSizes& s, double columns) {
     return CombinedCost{1, {s.n * columns, s.n * columns}, {}};
   };

@@ -1,8 +1,8 @@
 // CUDA half of the embedding's backward. Where tables fit into shared memory, token_sums.cu adds
-// every token to its row. Larger ones, of up to half of kMaxPartials entries, are computed by the
-// owner: a warp owns some columns of one row, looks through a segment of the ids for it and adds
-// what it finds, in order. For still larger ones, of pre-trained encoders, the ids are sorted
-// (scatter_add_rows). No atomics, so sums repeat.
+// every token to its row. Where there is memory for several tables and there are tokens for several
+// segments, the owner computes: a warp owns some columns of one row, looks through a segment of the
+// ids for it and adds what it finds, in order. Else the ids are sorted (scatter_add_rows), as for
+// tables of pre-trained encoders. No atomics, so sums repeat.
 #include "tensor/embedding/embedding.hpp"
 
 #include "tensor/core/tensor.hpp"

@@ -15,7 +15,7 @@ namespace {
 
 using data::Json;
 
-/// What is asked for with a saved configuration: its file, and the flag that names the file.
+/// The user's choices beside a saved configuration, its file, and the flag that names the file.
 struct Asked {
   const Choices& choices;
   const std::set<std::string>& said;

@@ -19,7 +19,8 @@ struct ExampleRow {
   std::size_t between = std::string::npos;  // place of the tab between a pair; npos: the first one
 };
 
-/// What the user says about the file; empty: the file, or what training read, decides.
+/// A file of examples, as the user's flags describe it. Where one is empty, the file decides, or the
+/// one that training read.
 struct ExampleFile {
   std::string path;  // "-": standard input
   std::string format, delimiter;

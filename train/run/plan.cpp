@@ -145,7 +145,8 @@ bool starts_pretrained(const RunConfig& config, std::int64_t embedding_rows) {
   return needed > config.task->vocabulary && embedding_rows == needed + cls;
 }
 
-/// What the folders of the run to resume and of --init say: {"saved", "init", "embedding_rows"}.
+/// Returns what the folders of the run to resume and of --init say: {"saved", "init",
+/// "embedding_rows"}.
 Json read_folders(const Request& r) {
   Json found = {{"saved", nullptr}, {"init", nullptr}, {"embedding_rows", 0}};
   if (!r.options.init.empty()) {

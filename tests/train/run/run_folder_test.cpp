@@ -66,7 +66,7 @@ TEST_CASE("files of a run's names are replaced only when asked, and other progra
     RunFolder(file.parent_path(), RunFolder::Existing::replace);
     CHECK_FALSE(std::filesystem::exists(file));
   }
-  // What a run that was killed at its start leaves is not in the way.
+  // A run that was killed at its start leaves these two, which are not in the way.
   folder.write("run/.lock", "");
   folder.write("run/config.json.77.tmp", "{");
   RunFolder run(events.parent_path(), RunFolder::Existing::refuse);
