@@ -213,6 +213,11 @@ class Methods(unittest.TestCase):
             ("skyformer", {"featurs": 3}, "did you mean 'features'"),
             ("linformer", {"features": 8, "parameters": {"E": q[0, 0]}}, r"'E': expected float32 \[8, 64\], got float32 \[64, 8\]$"),
             ("reformer", {}, "k must be None"),
+            ("skyformer", {"seed": jax.numpy.float32(1.5)}, r"seed: expected one whole number, got float32 \[\]$"),
+            ("skyformer", {"seed": jax.numpy.array([1, 2])}, r"seed: expected one whole number, got int32 \[2\]$"),
+            ("skyformer", {"seed": 2**64}, r"seed: expected 0 to 2\^64 - 1, got 18446744073709551616$"),
+            ("softmax", {"length": 80.9}, "length: expected a whole number, got 80.9$"),
+            ("linformer", {"parameters": {1: q}}, "parameters: expected a name as key, got 1$"),
         ]:
             for traced in (False, True):
                 def call(v):

@@ -84,16 +84,33 @@ class Torch(unittest.TestCase):
                     torch.library.opcheck(getattr(torch.ops.skytape, f"{name}_backward").default,
                                           (normal(B, H, N, D, seed=9), torch.empty(0, dtype=torch.int32), *taken))
 
-    def test_arrays_of_two_devices_and_options_of_two_values_are_errors(self):
+    def test_arguments_that_are_none_are_errors_that_name_them(self):
         x = normal(1, 2, 8, 4)
         for text, more in {
             "mask and v differ in device": {"mask": torch.ones(1, 8, dtype=torch.bool, device="meta")},
             "seed and v differ in device": {"seed": torch.zeros(1, dtype=torch.int64, device="meta")},
             "k and v differ in device": {"k": x.to("meta")},
             "features: expected one value, got '4;gamma=5'": {"features": "4;gamma=5"},
+            "features: expected one value, got '4.ngamma=5'": {"features": "4\ngamma=5"},
+            "draws: expected a name as key, got 1": {"draws": {1: x}},
+            "draws: expected a name as key, got 'a,b'": {"draws": {"a,b": x}},
+            "parameters: expected a name as key, got 2": {"parameters": {2: x}},
+            r"seed: expected one whole number, got float32 \[\]": {"seed": torch.tensor(1.5)},
+            r"seed: expected one whole number, got bool \[\]": {"seed": torch.tensor(True)},
+            r"seed: expected one whole number, got int64 \[2\]": {"seed": torch.tensor([3, 4])},
+            r"seed: expected 0 to 2\^64 - 1, got 18446744073709551616": {"seed": 2**64},
+            r"length: expected 0 to 2\^63 - 1, got 9223372036854775808": {"length": 2**63},
+            r"length: expected 0 to 2\^63 - 1, got -3": {"length": -3},
         }.items():
             with self.subTest(text), self.assertRaisesRegex(skytape.UsageError, text):
                 skytape.torch.attention("skyformer", **{"q": x, "k": x, "v": x, **more})
+        for differentiable in (False, True):
+            with self.assertRaisesRegex(skytape.UsageError, "attention_dropout: expected 0..0.99, got 'abc'"):
+                skytape.torch.attention("softmax", x, x, x, training=True, attention_dropout="abc", differentiable=differentiable)
+        for length in (0, -3):
+            for name in ("softmax", "linformer"):
+                with self.assertRaisesRegex(skytape.UsageError, rf"length: expected 1 to 2\^63 - 1, got {length}$"):
+                    skytape.torch.Attention(name, 8, H, length=length)
 
     def test_composed_forms_compile(self):
         x = normal(1, 2, 8, 4)

@@ -60,18 +60,15 @@ def draws(name, q, k, v, mask=None, seed=0, training=False, **more):
 
 def set_threads(threads):
     """Sets how many threads compute from now on; 0: as many as before."""
-    _engine.set_threads(_whole("threads", threads))
+    _engine.set_threads(_whole("threads", threads, bits=31))
     waiting.threads = int(threads) or waiting.threads
 
 
 def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length=0, parameters=None, draws=None, **options):
     """The call, and the type that its results are to have if another than they have."""
     named = {"q": q, "k": k, "v": v, "x": x}
-    for what, arrays_by_name in (("parameters", parameters), ("draws", draws)):
-        if arrays_by_name is not None and not isinstance(arrays_by_name, dict):
-            raise UsageError(f"{what}: expected a dict of arrays by name, got {type(arrays_by_name).__name__}")
-    if parameters is not None:
-        named |= parameters
+    draws = _by_name("draws", draws)
+    named |= _by_name("parameters", parameters)
     if any(getattr(array, "requires_grad", False) for array in named.values()):
         raise UsageError("a tensor requires its gradient: call skytape.torch.attention, or detach it")
     dtypes, read = set(), {}
@@ -85,7 +82,7 @@ def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length
     if mask is not None and "v" in read:
         read["mask"] = _ones(mask, read["v"])
     call = (_engine.Call, _name(name), read, _texts(options), _seed(seed), bool(training), _whole("length", length),
-            parameters is None, draws or {}, differentiable)
+            parameters is None, draws, differentiable)
     long = math.prod(getattr(v, "shape", ())) * (v.shape[-2] if getattr(v, "ndim", 0) > 2 else 1) > _LONG
     return waiting.interruptible(*call) if long else call[0](*call[1:]), dtypes.pop() if dtypes else None
 
@@ -97,19 +94,28 @@ def _name(name):
 
 
 def _seed(seed):
-    seed = _whole("seed", seed)
-    if not 0 <= seed < 2**64:
-        raise UsageError(f"seed: expected 0 to 2^64 - 1, got {seed}")
-    return seed
+    return _whole("seed", seed, bits=64)
 
 
-def _whole(argument, value):
-    """A whole number, of NumPy too."""
+def _whole(argument, value, least=0, bits=63):
+    """A whole number, of NumPy too, from `least` to 2^bits - 1."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool):
         raise UsageError(f"{argument}: expected a whole number, got {value!r:.50}")
-    if not -2**63 <= value < 2**64:
-        raise UsageError(f"{argument}: expected a whole number of 64 bits, got {value!r:.50}")
+    if not least <= value < 2**bits:
+        raise UsageError(f"{argument}: expected {least} to 2^{bits} - 1, got {value!r:.50}")
     return int(value)
+
+
+def _by_name(argument, given):
+    """The dict of arrays by name, or an empty one for None."""
+    if given is None:
+        return {}
+    if not isinstance(given, dict):
+        raise UsageError(f"{argument}: expected a dict of arrays by name, got {type(given).__name__}")
+    for key in given:
+        if not isinstance(key, str) or any(mark in key for mark in ",\n"):
+            raise UsageError(f"{argument}: expected a name as key, got {key!r:.50}")
+    return given
 
 
 def _ones(mask, v):

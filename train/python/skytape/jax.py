@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import UsageError, _name, _seed, _texts, arrays, vjp
+from . import UsageError, _by_name, _name, _seed, _texts, _whole, arrays, vjp
 from . import attention as _attention
 
 
@@ -16,8 +16,7 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, lengt
     """As skytape.attention, on arrays of JAX that may be traced. First derivatives of reverse mode; the CPU
     computes. seed: an int, or a whole number that is traced."""
     arguments = {"q": q, "k": k, "v": v, "x": x}
-    if parameters is not None and not isinstance(parameters, dict):
-        raise UsageError(f"parameters: expected a dict of arrays by name, got {type(parameters).__name__}")
+    _by_name("parameters", parameters)
     given = {key: jnp.asarray(value) for key, value in arguments.items() if value is not None}
     if "v" not in given:
         raise UsageError(f"{name}: v is missing")
@@ -38,9 +37,12 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, lengt
         raise UsageError(f"mask: expected [B, N] = {list(rows)}, got {arrays.what(mask)}")
     if "x" in given and (given["x"].ndim != 3 or given["x"].shape[:2] != rows):
         raise UsageError(f"x: expected [B, N, E] = [{rows[0]}, {rows[1]}, E], got {arrays.what(given['x'])}")
-    if not isinstance(seed, jax.Array):
+    if isinstance(seed, jax.Array):
+        if seed.shape != () or not jnp.issubdtype(seed.dtype, jnp.integer):
+            raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
+    else:
         seed = np.array([_seed(seed)], np.uint64).view(np.uint32)
-    settings = (_name(name), bool(training), int(length), tuple(sorted(_texts(options).items())))
+    settings = (_name(name), bool(training), _whole("length", length), tuple(sorted(_texts(options).items())))
     own = None if parameters is None else {key: jnp.asarray(value) for key, value in parameters.items()}
     _check(settings, *(None if of is None else tuple((key, array.shape, array.dtype) for key, array in of.items()) for of in (given, own)))
     return _apply(settings, given, own, mask, jnp.asarray(seed))

@@ -32,7 +32,7 @@ class Run:
         """(labels, probabilities [B, C]) of texts, as `skytape predict` reads and answers them. draws: the
         answer is the mean of so many draws of the method, 1 to 1000."""
         from . import _whole
-        probabilities = interruptible(self._run.probabilities, _list("predict", texts), _whole("draws", draws))
+        probabilities = interruptible(self._run.probabilities, _list("predict", texts), _whole("draws", draws, 1))
         return [self.labels[best] for best in probabilities.argmax(1)], probabilities
 
     def encode(self, texts):

@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
-from . import UsageError, _engine, _name, _seed, _texts, _whole, arrays, composed, methods
+from . import UsageError, _engine, _by_name, _name, _seed, _texts, _whole, arrays, composed, methods
 
 _METHODS = {row["name"]: row for row in methods()}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -153,7 +153,10 @@ def _draws(name, options, fresh=False):
     row = _METHODS[name]
     values = {option["key"]: option["default"] for option in row["options"]} | options
     if "attention_dropout" in values:
-        return float(values["attention_dropout"]) > 0
+        try:
+            return float(values["attention_dropout"]) > 0
+        except ValueError:
+            return True  # the call's error says so
     return row["random"] or fresh and name in _OWNERS
 
 
@@ -332,18 +335,16 @@ def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, le
     differentiable  True: the method composed of PyTorch's operations, with second derivatives and forward
                     mode. It is slow, may take N x N memory, and drops no attention weights
     """
-    if parameters is not None and not isinstance(parameters, dict):
-        raise UsageError(f"parameters: expected a dict of tensors by name, got {type(parameters).__name__}")
-    if draws is not None and not isinstance(draws, dict):
-        raise UsageError(f"draws: expected a dict of tensors by name, got {type(draws).__name__}")
-    for key, tensor in (draws or {}).items():
+    _by_name("parameters", parameters)
+    draws = _by_name("draws", draws)
+    for key, tensor in draws.items():
         if not isinstance(tensor, torch.Tensor):
             raise UsageError(f"draws: {key}: expected a torch.Tensor, got {arrays.what(tensor)}")
     if seed is None:
         seed = _fresh_seed(_name(name), _texts(options), parameters is None, q, k, v, x, mask) if training else 0
     if mask is not None:
         _check_mask("mask", mask, v)
-    return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws or {}, _texts(options), differentiable)[0]
+    return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws, _texts(options), differentiable)[0]
 
 
 def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws, options, differentiable):
@@ -373,8 +374,11 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     for key, tensor in (("q", q), ("k", k), ("x", x), ("mask", mask), *(own or {}).items(), *draws.items()):
         if tensor is not None and tensor.device != v.device:
             raise UsageError(f"{key} and v differ in device: {key} is on {tensor.device}, v on {v.device}")
-    if isinstance(seed, torch.Tensor) and seed.device.type not in ("cpu", v.device.type):
-        raise UsageError(f"seed and v differ in device: seed is on {seed.device}, v on {v.device}")
+    if isinstance(seed, torch.Tensor):
+        if seed.device.type not in ("cpu", v.device.type):
+            raise UsageError(f"seed and v differ in device: seed is on {seed.device}, v on {v.device}")
+        if seed.numel() != 1 or seed.dtype.is_floating_point or seed.dtype.is_complex or seed.dtype == torch.bool:
+            raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
     tensors = [tensor for tensor in (q, k, v, x, *(own or {}).values()) if tensor is not None]
     keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors])
     if not isinstance(seed, torch.Tensor):
@@ -448,11 +452,11 @@ class Attention(nn.Module):
 
     def __init__(self, name, dim, heads, length=None, bias=True, seed=None, device=None, dtype=None, differentiable=False, **options):
         super().__init__()
-        dim, heads = _whole("dim", dim), _whole("heads", heads)
-        if heads < 1 or dim < 1 or dim % heads != 0:
+        dim, heads = _whole("dim", dim, 1), _whole("heads", heads, 1)
+        if dim % heads != 0:
             raise UsageError(f"Attention: dim {dim} is no multiple of heads {heads}")
         options = _texts(options)
-        length = length if length is None else _whole("length", length)
+        length = length if length is None else _whole("length", length, 1)
         own, _ = _engine.initial(_name(name), options, heads, dim // heads, length or 1024, dim, 0)
         if own and length is None:
             raise UsageError(f"Attention: {name} has its own parameters; say length=, the longest N")
