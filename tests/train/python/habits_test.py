@@ -132,6 +132,42 @@ class Habits(unittest.TestCase):
         for key, value in eager.items():
             self.assertLess((found[key] - value).norm(), 1e-4 * (value.norm() + 1e-3 * largest), key)
 
+    def test_compile_settings(self):
+        q = inputs().unflatten(2, (HEADS, -1)).transpose(1, 2)
+        for name, key, values in (("skyformer", "features", (4, 6, 8)), ("skyformer", "length", (N, N + 5, N + 9)),
+                                  ("softmax", "attention_dropout", (0.1, 0.2, 0.4))):
+            with self.subTest(name, key=key):
+                torch._dynamo.reset()
+
+                def call(q, value):
+                    return skytape.torch.attention(name, q, q, q, seed=4, training=True, **{key: value})
+                compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+                for value in values:
+                    self.assertTrue((compiled(q, value) == call(q, value)).all())
+
+    def test_compile_func_grad(self):
+        q = inputs().unflatten(2, (HEADS, -1)).transpose(1, 2)
+        for differentiable in (False, True):
+            torch._dynamo.reset()
+            call = torch.func.grad(lambda v: skytape.torch.attention("softmax", q, q, v, differentiable=differentiable).square().sum())
+            expected = call(q)
+            self.assertTrue((torch.compile(call, backend="aot_eager")(q) == expected).all())
+            torch._dynamo.reset()
+            compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+            if differentiable:
+                self.assertLess((compiled(q) - expected).abs().max(), 1e-5)
+                continue
+            with self.assertRaises(torch._dynamo.exc.Unsupported):
+                compiled(q)
+
+    def test_is_grads_batched(self):
+        module, x = layer("softmax"), inputs().requires_grad_()
+        out = module(x)
+        with self.assertRaisesRegex(RuntimeError, "Batching rule not implemented for skytape::softmax_backward"):
+            torch.autograd.grad(out, x, torch.stack([out, out]).detach(), is_grads_batched=True)
+        with self.assertRaisesRegex(RuntimeError, "Batching rule not implemented for skytape::softmax_backward"):
+            torch.autograd.functional.jacobian(lambda x: module(x).sum((1, 2)), x, vectorize=True)
+
     def test_compile_two_layers_draw_apart(self):
         model = nn.Sequential(layer("softmax", attention_dropout=0.5), layer("softmax", attention_dropout=0.5))
         model[1].load_state_dict(model[0].state_dict())

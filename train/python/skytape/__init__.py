@@ -140,4 +140,11 @@ def _texts(options):
             raise UsageError(f"{key}: expected a number or a text, got {type(value).__name__}")
         if isinstance(value, str) and any(mark in value for mark in ";\n"):
             raise UsageError(f"{key}: expected one value, got {value!r:.50}")
-    return {key: str(int(value) if isinstance(value, (bool, arrays.np.bool_)) else value) for key, value in options.items()}
+    return {key: _text(value) for key, value in options.items()}
+
+
+def _text(value):
+    # Of a number that changes from call to call torch.compile takes f"{int()}", and no str(), for a constant.
+    if isinstance(value, (numbers.Integral, arrays.np.bool_)):
+        return f"{int(value)}"
+    return f"{float(value)}" if isinstance(value, float) else str(value)

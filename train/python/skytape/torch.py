@@ -42,7 +42,7 @@ def _places(*tensors):
 
 def _settings(training, length, own, averages, draws, options):
     """As one text, which a compiled graph takes for a constant. own: the arrays' names; None: fresh from the seed."""
-    return "\n".join(["1" if training else "0", str(length), "fresh" if own is None else "", ",".join(own or ()),
+    return "\n".join(["1" if training else "0", f"{int(length)}", "fresh" if own is None else "", ",".join(own or ()),
                       ",".join(averages), ",".join(draws), ";".join([f"{key}={value}" for key, value in options.items()])])
 
 
