@@ -1,10 +1,13 @@
 """Wrong kinds of arguments: each public function says in a sentence of Python what was wrong."""
 import ast
 import contextlib
+import importlib.util
 import inspect
 import io
 import json
+import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -136,6 +139,20 @@ class Kinds(unittest.TestCase):
             for name in vars(kind):
                 self.assertTrue(name.startswith("_") or name in found[kind.__name__], f"{kind.__name__}.{name}")
         self.assertTrue({"__add__", "__rsub__", "__getitem__", "__pow__"} <= found["Var"])
+
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "no mypy here")
+    def test_mypy_knows_the_operations(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "script.py")
+            script.write_text("from skytape import Dropout, Tape, ops\n"
+                              "x = Tape().input([1.0])\n"
+                              "ops.dropout(ops.exp(x), Dropout(0.1)).value\n"
+                              "ops.exp()\n"
+                              "ops.exq(x)\n"
+                              "Dropout('a')\n", encoding="utf-8")
+            found = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "--ignore-missing-imports", "--cache-dir", folder, script],
+                                   capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(pathlib.Path(skytape.__file__).parents[1])})
+        self.assertEqual(re.findall(r"script\.py:(\d+): error", found.stdout), ["4", "5", "6"], found.stdout + found.stderr)
 
     def test_every_public_name_is_documented_and_listed(self):
         for name in skytape.__all__:

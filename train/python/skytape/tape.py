@@ -5,6 +5,7 @@ import operator
 import shutil
 import subprocess
 import types
+import typing
 
 import numpy as np
 
@@ -32,11 +33,14 @@ def _sentence(function, name, declared=None):
     return call
 
 
-Dropout = _sentence(_engine.Dropout, "Dropout", _engine.Dropout.__init__)
-ops = types.ModuleType("skytape.ops", _engine.ops.__doc__)
-for _name in dir(_engine.ops):
-    if not _name.startswith("_"):
-        setattr(ops, _name, _sentence(getattr(_engine.ops, _name), _name))
+if typing.TYPE_CHECKING:
+    from ._engine import Dropout, ops
+else:
+    Dropout = _sentence(_engine.Dropout, "Dropout", _engine.Dropout.__init__)
+    ops = types.ModuleType("skytape.ops", _engine.ops.__doc__)
+    for _name in dir(_engine.ops):
+        if not _name.startswith("_"):
+            setattr(ops, _name, _sentence(getattr(_engine.ops, _name), _name))
 
 
 def gradcheck(f, inputs, tolerance=1e-6, seed=1):
