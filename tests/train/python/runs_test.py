@@ -88,7 +88,11 @@ class Runs(ByTheProgram):
         run = skytape.load(self.folder / "runs/a")
         encoding, mask = run.encode(["day 3", "fine"])
         self.assertEqual(encoding.shape[:2], mask.shape)
-        self.assertEqual(abs(encoding[1][mask[1] == 0]).sum(), 0)
+        self.assertEqual(list(mask.sum(1)), [len("day 3"), len("fine")])
+        self.assertEqual(abs(encoding[1][~mask[1]]).sum(), 0)
+        x = encoding[:, None]  # [B, 1, N, E]
+        self.assertTrue((skytape.attention("softmax", x, x, x, mask=mask)[1, :, 0] != skytape.attention("softmax", x, x, x)[1, :, 0]).any())
+        self.assertEqual(run.encode([])[1].dtype, bool)
         maps = run.attention_maps("day 3 fine")
         self.assertEqual(len(maps), 2)
         self.assertLess(abs(maps[0].sum(-1) - 1).max(), 1e-4)

@@ -36,8 +36,9 @@ class Run:
         return [self.labels[best] for best in probabilities.argmax(1)], probabilities
 
     def encode(self, texts):
-        """Encodings [B, N, E] of texts, zero at padding, and the mask [B, N]."""
-        return interruptible(self._run.encodings, _list("encode", texts))
+        """Encodings [B, N, E] of texts, zero at padding, and the mask, bool [B, N], true for a token."""
+        encodings, mask = interruptible(self._run.encodings, _list("encode", texts))
+        return encodings, mask != 0
 
     def attention_maps(self, text):
         """The matrix [H, N, N] that each layer multiplies values with."""
