@@ -304,7 +304,7 @@ void fp32_form(Form form, const Sizes& s, const Arrays& in) {
 }
 
 std::size_t fp32_bytes(std::int64_t width, std::int64_t factor) {
-  return dispatch_widths(width, factor, []<int kD, int kP>() { return sizeof(Shared<kD, kP>); });
+  return dispatch_widths(width, factor, [&]<int kD, int kP>() { return sizeof(Shared<kD, kP>); });
 }
 
 }  // namespace skytape::attention::kernel_cuda

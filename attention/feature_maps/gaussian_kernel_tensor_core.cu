@@ -102,7 +102,7 @@ void tensor_core_form(Form form, const Sizes& s, const Arrays& in) {
 }
 
 std::size_t tensor_core_bytes(std::int64_t width, std::int64_t factor) {
-  return dispatch_widths(width, factor, []<int kD, int kP>() {
+  return dispatch_widths(width, factor, [&]<int kD, int kP>() {
     return precision(Device::cuda) == Precision::tf32
                ? sizeof(Shared<TensorCore<Precision::tf32>, kD, kP>)
                : sizeof(Shared<TensorCore<Precision::bf16>, kD, kP>);

@@ -243,9 +243,10 @@ template <class F> auto at_precision_and_width(std::int64_t width, const F& f) {
 
 /// Returns whether blocks of this device have the shared memory of every pass.
 bool has_room(std::int64_t width) {
-  return cuda::has_shared(at_precision_and_width(width, []<Precision kPrecision, int kD, int kP>() {
-    return sizeof(Shared<TensorCore<kPrecision>, kD, kP>);
-  }));
+  return cuda::has_shared(
+      at_precision_and_width(width, [&]<Precision kPrecision, int kD, int kP>() {
+        return sizeof(Shared<TensorCore<kPrecision>, kD, kP>);
+      }));
 }
 
 /// Launches one block per chunk of rows of every head.
