@@ -1,5 +1,6 @@
 #include "tensor/norm/layer_norm.hpp"
 
+#include <cstddef>
 #include <type_traits>
 
 #include "tensor/core/on_device.hpp"
@@ -15,6 +16,11 @@ void require_rows(const char* op, const Tensor& x) {
 }
 
 }  // namespace
+
+bool is_one_pass(const Tensor& x) {
+  constexpr std::size_t kBytes = 4096;
+  return static_cast<std::size_t>(x.cols()) * size_of(x.dtype()) <= kBytes;
+}
 
 LayerNormForward layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   return layer_norm(x, weight, bias, x.dtype());

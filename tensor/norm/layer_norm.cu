@@ -1,4 +1,4 @@
-// Layer norm on CUDA for rows up to 256 wide, forward in one pass over x, backward in one over x
+// Layer norm on CUDA for rows up to 1,024 wide, forward in one pass over x, backward in one over x
 // and dy. Backward, a block owns a chunk of rows: its lanes compute dx and add to sums in their
 // registers what their rows are to dweight and dbias. The sums of the block's lanes, then those of
 // all chunks, are added in order.
@@ -74,10 +74,15 @@ template <class T> struct Backward {
   int e;
 };
 
-/// A row's numbers, on their way while another is computed.
+/// Whether the next row's numbers are on their way while one is computed. Wide rows have no
+/// registers for that: a row's own loads are many enough at a time.
+template <class R> constexpr bool kAhead = R::kOwn <= 2;
+
+/// A row's numbers.
 template <class R> struct Loads {
   R x, dy, also, residual;
   norm_rows::Moments<typename R::T> m{};
+  Loads() = default;
   __device__ Loads(const Backward<typename R::T>& in, std::int64_t row, std::int64_t end)
       : x(at(in.x, row, end, in.e), in.e),
         dy(at(in.dy[0], row, end, in.e), in.e),
@@ -102,11 +107,16 @@ template <class R> __global__ void __launch_bounds__(kThreads)
     const std::int64_t end = math::min((chunk + 1) * in.chunk, in.rows);
     const int own = static_cast<int>(threadIdx.x) / R::kLanes;
     R dweight{}, dbias{};
-    Loads<R> next(in, chunk * in.chunk + own, end);
+    Loads<R> next;
+    if constexpr (kAhead<R>) next = Loads<R>(in, chunk * in.chunk + own, end);
     for (std::int64_t begin = chunk * in.chunk; begin < end; begin += kRows) {
       const std::int64_t row = begin + own;
       Loads<R> now = next;
-      next = Loads<R>(in, row + kRows, end);
+      if constexpr (kAhead<R>) {
+        next = Loads<R>(in, row + kRows, end);
+      } else {
+        now = Loads<R>(in, row, end);
+      }
       R& g = now.dy;
       R::each([&](int i, int u, int) {
         const auto dy = g.own[i].x[u] + now.also.own[i].x[u];
@@ -127,7 +137,7 @@ template <class R> __global__ void __launch_bounds__(kThreads)
 
 bool fused_layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias,
                       LayerNormForward& f) {
-  if (x.cols() > norm_rows::kWidest) return false;
+  if (!is_one_pass(x)) return false;
   if (x.rows() == 0) return true;
   dispatch_float(x.dtype(), [&]<class T>() {
     norm_rows::dispatch_width<T>(x.cols(), [&]<class R>() {
@@ -148,7 +158,7 @@ bool fused_layer_norm_backward(const Tensor& x, const Tensor& weight, const Tens
                                const Tensor& inv_std, const Tensor& dy, const Tensor& also,
                                const Tensor& residual, Tensor& dx, Tensor& dparams) {
   const std::int64_t e = x.cols(), rows = x.rows(), chunk = chunk_of(rows);
-  if (e > norm_rows::kWidest) return false;
+  if (!is_one_pass(x)) return false;
   const std::int64_t chunks = std::max<std::int64_t>(ceil_div(rows, chunk), 1);
   dispatch_float(x.dtype(), [&]<class T>() {
     Tensor partial;  // [2, chunks, E]

@@ -7,6 +7,10 @@ namespace skytape::tensor {
 
 inline constexpr double kLayerNormEpsilon = 1e-5;  // PyTorch's default, as in the papers' code
 
+/// CUDA: whether one pass norms rows of x, which a warp keeps in its registers: f32 up to 1,024
+/// wide, f64 up to 512.
+[[nodiscard]] bool is_one_pass(const Tensor& x);
+
 /// y = (x - mean) * inv_std * weight + bias; x: [..., E], weight, bias: [E]; mean, inv_std: [...].
 struct LayerNormForward {
   Tensor y, mean, inv_std;
@@ -28,8 +32,8 @@ struct LayerNormBackward {
                                                     const Tensor& dy, const Tensor& also = {},
                                                     const Tensor& residual = {});
 
-// The kernels behind these: a backend pair for any width, and two of CUDA alone for rows up to 256
-// wide (layer_norm.cu).
+// The kernels behind these: a backend pair for any width, and two of CUDA alone where is_one_pass()
+// (layer_norm.cu).
 
 void layer_norm_on(Cpu, const Tensor& x, const Tensor& weight, const Tensor& bias,
                    LayerNormForward& f);

@@ -57,8 +57,7 @@ NormPoolBackward backward_by_definition(const Tensor& x, const Tensor& weight, c
 }
 
 bool is_fused(const Tensor& x) {
-  constexpr std::int64_t kWidest = 256;
-  return x.device() == Device::cuda && x.rank() == 3 && x.numel() > 0 && x.size(2) <= kWidest &&
+  return x.device() == Device::cuda && x.rank() == 3 && x.numel() > 0 && is_one_pass(x) &&
          x.rows() <= std::numeric_limits<std::int32_t>::max();
 }
 

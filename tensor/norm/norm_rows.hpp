@@ -7,12 +7,11 @@
 
 #include "tensor/launch/four.hpp"
 #include "tensor/launch/launch.hpp"
+#include "tensor/norm/layer_norm.hpp"
 
 namespace skytape::tensor::norm_rows {
 
 using cuda::kWarp;
-
-constexpr std::int64_t kWidest = 256;  // E
 
 /// kLanes lanes have a row, kOwn times four neighbouring numbers each.
 template <class T_, int kLanes_, int kOwn_> struct Row {
@@ -91,12 +90,17 @@ __device__ void backward(const R& x, const Moments<typename R::T>& m, int e, R& 
   });
 }
 
-/// f.operator()<Row>() with the narrowest rows that hold E <= kWidest numbers.
+/// f.operator()<Row>() with the narrowest rows that hold E numbers, which is_one_pass() allows.
 template <class T, class F> void dispatch_width(std::int64_t e, const F& f) {
   if (e <= Row<T, 8, 1>::kWidth) return f.template operator()<Row<T, 8, 1>>();
   if (e <= Row<T, 16, 1>::kWidth) return f.template operator()<Row<T, 16, 1>>();
   if (e <= Row<T, 32, 1>::kWidth) return f.template operator()<Row<T, 32, 1>>();
-  f.template operator()<Row<T, 32, 2>>();
+  if (e <= Row<T, 32, 2>::kWidth) return f.template operator()<Row<T, 32, 2>>();
+  if (e <= Row<T, 32, 4>::kWidth) return f.template operator()<Row<T, 32, 4>>();
+  if constexpr (sizeof(T) == 4) {
+    if (e <= Row<T, 32, 6>::kWidth) return f.template operator()<Row<T, 32, 6>>();
+    f.template operator()<Row<T, 32, 8>>();
+  }
 }
 
 /// The sums over a block's rows from those over each of its lanes' rows: lanes that

@@ -21,10 +21,11 @@ struct Sizes {
   std::int64_t B, N, E;
 };
 
-// Rows of every width that a kernel is compiled for, with lanes that are not full; more than one
-// chunk of 32 rows backward and of 256 tokens forward.
-const Sizes kSizes[] = {{1, 1, 1},  {3, 5, 64},  {2, 300, 64}, {2, 257, 30},
-                        {2, 70, 7}, {3, 21, 98}, {1, 40, 256}, {1, 3, 300}};
+// Rows of every width that a kernel is compiled for, with lanes that are not full, and wider ones;
+// more than one chunk of 32 rows backward and of 256 tokens forward.
+const Sizes kSizes[] = {{1, 1, 1},   {3, 5, 64},   {2, 300, 64}, {2, 257, 30},
+                        {2, 70, 7},  {3, 21, 98},  {1, 40, 256}, {1, 3, 300},
+                        {2, 9, 700}, {1, 40, 768}, {1, 5, 1024}, {1, 3, 1025}};
 
 std::vector<Tensor> inputs(const Sizes& s) {
   const auto entries = [](const Shape& shape, std::uint64_t seed, double low, double high) {
