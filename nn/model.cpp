@@ -182,10 +182,7 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
   }
   const Dropout in_mlp = dropout_at(Place::mlp_hidden), out_of_mlp = dropout_at(Place::mlp_output);
   if (!post_) return mlp(x, norm2_, mlp_in_, mlp_out_, in_mlp, out_of_mlp);
-  x = norm1_(x);
-  const Var hidden = bias_gelu_dropout(mlp_in_.without_bias(x), x.tape().parameter(*mlp_in_.bias),
-                                       in_mlp);  // [B, N, F]
-  return norm2_(add_dropout(x, mlp_out_(hidden), out_of_mlp));
+  return norm2_(mlp(norm1_(x), mlp_in_, mlp_out_, in_mlp, out_of_mlp));
 }
 
 Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed)

@@ -19,8 +19,6 @@ Var Linear::operator()(Var x) const {
   return linear(x, x.tape().parameter(*weight), x.tape().parameter(*bias));
 }
 
-Var Linear::without_bias(Var x) const { return linear(x, x.tape().parameter(*weight), Var()); }
-
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t width,
                      double epsilon)
     : factor(std::sqrt(tensor::kLayerNormEpsilon / epsilon)) {

@@ -20,8 +20,7 @@ struct Linear {
 
   Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out,
          double scale = 1);
-  [[nodiscard]] Var operator()(Var x) const;    ///< [..., in] -> [..., out]
-  [[nodiscard]] Var without_bias(Var x) const;  ///< for callers that fuse the bias
+  [[nodiscard]] Var operator()(Var x) const;  ///< [..., in] -> [..., out]
 };
 
 /// Layer norm over the last axis; weight 1, bias 0 at the start. The operation's epsilon is fixed,

@@ -5,8 +5,9 @@
 namespace skytape::nn {
 
 Var mlp(const MlpVars& v, double norm_factor, const Dropout& hidden, const Dropout& output) {
-  const tensor::MlpWeights w{v.norm_weight.value(), v.norm_bias.value(), norm_factor,
-                             v.in_weight.value(),   v.in_bias.value(),   v.out_weight.value(),
+  const auto value = [](Var x) { return x.defined() ? x.value() : Tensor(); };
+  const tensor::MlpWeights w{value(v.norm_weight), value(v.norm_bias), norm_factor,
+                             v.in_weight.value(),  v.in_bias.value(),  v.out_weight.value(),
                              v.out_bias.value()};
   const tensor::MlpForward f = tensor::mlp(v.x.value(), w, hidden, output);
   return record(
@@ -30,6 +31,13 @@ Var mlp(Var x, const LayerNorm& norm, const Linear& in, const Linear& out, const
       {x, tape.parameter(*norm.weight), tape.parameter(*norm.bias), tape.parameter(*in.weight),
        tape.parameter(*in.bias), tape.parameter(*out.weight), tape.parameter(*out.bias)},
       norm.factor, hidden, output);
+}
+
+Var mlp(Var x, const Linear& in, const Linear& out, const Dropout& hidden, const Dropout& output) {
+  Tape& tape = x.tape();
+  return mlp({x, Var(), Var(), tape.parameter(*in.weight), tape.parameter(*in.bias),
+              tape.parameter(*out.weight), tape.parameter(*out.bias)},
+             1, hidden, output);
 }
 
 }  // namespace skytape::nn

@@ -59,8 +59,14 @@ void run(const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
 }  // namespace
 
 Tensor matmul(const Tensor& a, const Tensor& b, Op op_a, Op op_b) {
+  return matmul(a, b, op_a, op_b, result_type(a));
+}
+
+Tensor matmul(const Tensor& a, const Tensor& b, Op op_a, Op op_b, DType type) {
   const Product product = product_of("matmul", a, op_a, b, op_b);
-  Tensor c = Tensor::empty(product.shape, result_type(a), a.device());  // [..., m, n]
+  ENSURE(type == result_type(a) || (type == DType::bf16 && a.dtype() == DType::bf16),
+         "matmul: no product of ", a, " and ", b, " is ", name(type));
+  Tensor c = Tensor::empty(product.shape, type, a.device());  // [..., m, n]
   run(product.plan, a, b, c);
   return c;
 }

@@ -2,7 +2,6 @@
 // column, Cᵀ = op(B)ᵀ op(A)ᵀ: the operands change places and keep their flags.
 #include <utility>
 
-#include "tensor/core/bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
@@ -75,15 +74,20 @@ void multiply_f32(const GemmPlan& p, const Call& s, const float* a, const float*
                                        &beta, c, s.n, p.m * p.n, s.batch));
 }
 
-/// Operands of one type in memory, f32 results. From f32 operands the compute type asks for
-/// products of bf16; an H100's library takes tf32.
-void multiply_bf16(const GemmPlan& p, const Call& s, const void* a, const void* b, float* c,
-                   cudaDataType_t type, cublasComputeType_t compute) {
+cudaDataType_t type_in_memory(const Tensor& x) {
+  return x.dtype() == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/// Operands of bf16 or, which the compute type asks to multiply as bf16, of f32; there an H100's
+/// library takes tf32.
+void multiply_bf16(const GemmPlan& p, const Call& s, const Tensor& a, const Tensor& b, Tensor& c) {
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
-  CUDA_CHECK(cublasGemmStridedBatchedEx(cublas_at_precision(), s.op_first, s.op_second, s.n, s.m,
-                                        s.k, &alpha, b, type, s.ldb, p.stride_b, a, type, s.lda,
-                                        p.stride_a, &beta, c, CUDA_R_32F, s.n, p.m * p.n, s.batch,
-                                        compute, CUBLAS_GEMM_DEFAULT));
+  const cudaDataType_t type = type_in_memory(a);
+  CUDA_CHECK(cublasGemmStridedBatchedEx(
+      cublas_at_precision(), s.op_first, s.op_second, s.n, s.m, s.k, &alpha, b.raw(), type, s.ldb,
+      p.stride_b, a.raw(), type, s.lda, p.stride_a, &beta, c.raw(), type_in_memory(c), s.n,
+      p.m * p.n, s.batch, type == CUDA_R_16BF ? CUBLAS_COMPUTE_32F : CUBLAS_COMPUTE_32F_FAST_16BF,
+      CUBLAS_GEMM_DEFAULT));
 }
 
 /// Returns whether a product of f32 operands is so large that it takes less time if a kernel rounds
@@ -101,7 +105,7 @@ bool rounds_first(const GemmPlan& p) {
 void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tensor& c) {
   ENSURE(c.dtype() != DType::i32, "gemm: expected f32 or f64, got ", c);
   if (plan.k == 0) return plan.beta == 0 ? c.fill(0) : c.copy_from(affine(c, plan.beta));
-  if (const std::int64_t parts = parts_of_depth(plan); parts > 1) {
+  if (const std::int64_t parts = parts_of_depth(plan); parts > 1 && c.dtype() != DType::bf16) {
     GemmPlan part = plan;
     part.batch = parts;
     part.k = plan.k / parts;
@@ -113,20 +117,15 @@ void gemm_on(Cuda, const GemmPlan& plan, const Tensor& a, const Tensor& b, Tenso
     return;
   }
   const bool in_bf16 = a.dtype() == DType::bf16;
-  const bool at_bf16 = c.dtype() == DType::f32 && precision(Device::cuda) == Precision::bf16;
-  if (at_bf16 && !in_bf16 && rounds_first(plan)) {
+  const bool at_bf16 = a.dtype() == DType::f32 && precision(Device::cuda) == Precision::bf16;
+  if (at_bf16 && rounds_first(plan)) {
     return gemm_on(Cuda{}, plan, as_operand(a, DType::bf16), as_operand(b, DType::bf16), c);
   }
   const Call sizes(plan);
-  if (in_bf16) {
-    return multiply_bf16(plan, sizes, a.data<Bf16>(), b.data<Bf16>(), c.data<float>(), CUDA_R_16BF,
-                         CUBLAS_COMPUTE_32F);
-  }
   if (c.dtype() == DType::f64) {
     multiply_f64(plan, sizes, a.data<double>(), b.data<double>(), c.data<double>());
-  } else if (at_bf16) {
-    multiply_bf16(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>(), CUDA_R_32F,
-                  CUBLAS_COMPUTE_32F_FAST_16BF);
+  } else if (in_bf16 || at_bf16) {
+    multiply_bf16(plan, sizes, a, b, c);
   } else {
     multiply_f32(plan, sizes, a.data<float>(), b.data<float>(), c.data<float>());
   }

@@ -15,6 +15,9 @@ namespace tensor {
 /// which only CUDA multiplies, have an f32 product.
 [[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Op op_a = Op::none,
                             Op op_b = Op::none);
+/// The same with a result of `type`: bf16 of two operands of bf16, for kernels that read it as that
+/// (random/dropout.hpp), or the type that it has anyway.
+[[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Op op_a, Op op_b, DType type);
 
 /// op(a) op(b) added up over the leading axes, which are equal: [m, n].
 [[nodiscard]] Tensor matmul_sum(const Tensor& a, const Tensor& b, Op op_a = Op::none,

@@ -65,4 +65,13 @@ OperandAndSums operand_and_sums(const Tensor& x, DType type) {
   return found;
 }
 
+Tensor operand_sums(const Tensor& operand) {
+  if (operand.dtype() != DType::bf16) return sum(operand, 0);
+  ENSURE(operand.rank() == 2 && operand.device() == Device::cuda,
+         "operand_sums: expected an operand [rows, n] on cuda, got ", operand);
+  Tensor sums = Tensor::empty({operand.size(1)}, DType::f32, Device::cuda);
+  on_cuda([&](auto tag) { sum_operand_on(tag, operand, sums); });
+  return sums;
+}
+
 }  // namespace skytape::tensor

@@ -38,6 +38,17 @@ struct RoundedEntry {
   }
 };
 
+struct OperandEntry {
+  const Bf16* y;  // [rows, n]
+  std::int64_t n;
+  __device__ float operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
+    return static_cast<float>(y[i * n + j]);
+  }
+  __device__ float operator()(int k, std::int64_t o, std::int64_t i) const {
+    return (*this)(k, o, i, 0);
+  }
+};
+
 }  // namespace
 
 void round_operand_on(Cuda, const Tensor& x, Tensor& y) {
@@ -47,6 +58,11 @@ void round_operand_on(Cuda, const Tensor& x, Tensor& y) {
 void round_and_sum_on(Cuda, const Tensor& x, Tensor& y, Tensor& sums) {
   columns<1, float>(1, x.size(0), x.size(1),
                     RoundedEntry{x.data<float>(), y.data<Bf16>(), x.size(1)}, sums.data<float>());
+}
+
+void sum_operand_on(Cuda, const Tensor& y, Tensor& sums) {
+  columns<1, float>(1, y.size(0), y.size(1), OperandEntry{y.data<Bf16>(), y.size(1)},
+                    sums.data<float>());
 }
 
 }  // namespace skytape::tensor

@@ -28,9 +28,12 @@ struct OperandAndSums {
 };
 /// Returns x [rows, n] in that type and the sums of its columns. One pass where it is rounded.
 [[nodiscard]] OperandAndSums operand_and_sums(const Tensor& x, DType type);
+/// Returns the sums of an operand's columns, [rows, n] -> [n], in the type that products have.
+[[nodiscard]] Tensor operand_sums(const Tensor& operand);
 
 // CUDA only (operand.cu). x: f32 with a multiple of 4 numbers, y: bf16 of its shape, sums: [n].
 void round_operand_on(Cuda, const Tensor& x, Tensor& y);
 void round_and_sum_on(Cuda, const Tensor& x, Tensor& y, Tensor& sums);
+void sum_operand_on(Cuda, const Tensor& y, Tensor& sums);
 
 }  // namespace skytape::tensor

@@ -14,15 +14,21 @@
 namespace skytape::tensor {
 namespace {
 
+bool has_norm(const MlpWeights& w) { return w.norm_weight.defined() || w.norm_bias.defined(); }
+
 void require_operands(const char* op, const Tensor& x, const MlpWeights& w) {
-  require_same_kind(
-      op, {&x, &w.norm_weight, &w.norm_bias, &w.in_weight, &w.in_bias, &w.out_weight, &w.out_bias});
+  require_same_kind(op, {&x, &w.in_weight, &w.in_bias, &w.out_weight, &w.out_bias});
   ENSURE(x.rank() == 3 && x.size(2) > 0, op, ": expected x [B, N, E] with E > 0, got ", x);
-  ENSURE(w.norm_factor > 0, op, ": expected a norm_factor above 0, got ", w.norm_factor);
   const Shape e{x.size(2)};
-  ENSURE(w.norm_weight.shape() == e && w.norm_bias.shape() == e && w.out_bias.shape() == e, op,
-         ": expected the norm's weight and bias and the last bias ", e, " for x ", x, ", got ",
-         w.norm_weight, ", ", w.norm_bias, ", ", w.out_bias);
+  ENSURE(w.out_bias.shape() == e, op, ": expected the last bias ", e, " for x ", x, ", got ",
+         w.out_bias);
+  if (has_norm(w)) {
+    require_same_kind(op, {&x, &w.norm_weight, &w.norm_bias});
+    ENSURE(w.norm_factor > 0, op, ": expected a norm_factor above 0, got ", w.norm_factor);
+    ENSURE(w.norm_weight.shape() == e && w.norm_bias.shape() == e, op,
+           ": expected the norm's weight and bias ", e, " for x ", x, ", got ", w.norm_weight, ", ",
+           w.norm_bias);
+  }
   const std::int64_t f = w.in_bias.rank() == 1 ? w.in_bias.size(0) : -1;
   ENSURE(w.in_weight.shape() == Shape({f, e[0]}) && w.out_weight.shape() == Shape({e[0], f}), op,
          ": expected weights [F, E], [E, F] and a bias [F] for x ", x, ", got ", w.in_weight, ", ",
@@ -38,16 +44,20 @@ MlpForward by_definition(const Tensor& x, const MlpWeights& w, const Dropout& hi
                          const Dropout& output) {
   const DType type = operand_type(x, w.in_weight);
   MlpSaved saved;
-  saved.norm = layer_norm(scaled(x, w.norm_factor), w.norm_weight, w.norm_bias, type);
-  saved.z = linear(saved.norm.y, as_operand(w.in_weight, type));
-  saved.u = bias_gelu_dropout(saved.z, w.in_bias, hidden, type);
+  if (has_norm(w)) {
+    saved.norm = layer_norm(scaled(x, w.norm_factor), w.norm_weight, w.norm_bias, type);
+  } else {
+    saved.norm.y = as_operand(x, type);
+  }
+  saved.z = matmul(saved.norm.y, as_operand(w.in_weight, type), Op::none, Op::transpose, type);
+  saved.u = bias_gelu_dropout(saved.z, w.in_bias, hidden);
   const Tensor out = linear(saved.u, as_operand(w.out_weight, type), w.out_bias);
   return {add_dropout(x, out, output), saved};
 }
 
 // do = drop2(dy)      dW2 = doᵀ u    db2 = sum of do's rows
 // dz = (do W2) drop1 gelu'(z)        dW1 = dzᵀ h    db1 = sum of dz's rows
-// dx = dy + norm's backward of dz W1
+// dx = dy + norm's backward of dz W1, or dy + dz W1
 MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const Dropout& hidden,
                                     const Dropout& output, const MlpSaved& saved,
                                     const Tensor& dy) {
@@ -55,21 +65,29 @@ MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const 
   const DType type = saved.u.dtype();
   const auto [dout, dout_bias] =
       operand_and_sums(dropout(dy, output).reshape({rows, e}), type);  // [B N, E], [E]
-  const Tensor du = matmul(dout, as_operand(w.out_weight, type));      // [B N, F]
-  const auto [dz, din_bias] = operand_and_sums(                        // [B N, F], [F]
+  const Tensor du =
+      matmul(dout, as_operand(w.out_weight, type), Op::none, Op::none, type);  // [B N, F]
+  const Tensor dz =
       bias_gelu_dropout_backward(saved.z, w.in_bias, hidden, du.reshape(saved.z.shape()))
-          .reshape({rows, f}),
-      type);
+          .reshape({rows, f});
   const Tensor dh = matmul(dz, as_operand(w.in_weight, type)).reshape(x.shape());  // [B, N, E]
-  const LayerNormBackward norm = layer_norm_backward(scaled(x, w.norm_factor), w.norm_weight,
-                                                     saved.norm.mean, saved.norm.inv_std, dh);
-  return {add(dy, scaled(norm.dx, w.norm_factor)),
-          norm.dweight,
-          norm.dbias,
-          matmul(dz, saved.norm.y.reshape({rows, e}), Op::transpose, Op::none),
-          din_bias,
-          matmul(dout, saved.u.reshape({rows, f}), Op::transpose, Op::none),
-          dout_bias};
+  MlpGradients d;
+  if (!has_norm(w)) {
+    d.dx = add(dy, dh);
+  } else {
+    const bool is_scaled = w.norm_factor != 1;
+    const LayerNormBackward norm =
+        layer_norm_backward(scaled(x, w.norm_factor), w.norm_weight, saved.norm.mean,
+                            saved.norm.inv_std, dh, {}, is_scaled ? Tensor() : dy);
+    d.dx = is_scaled ? add(dy, affine(norm.dx, w.norm_factor)) : norm.dx;
+    d.dnorm_weight = norm.dweight;
+    d.dnorm_bias = norm.dbias;
+  }
+  d.din_weight = matmul(dz, saved.norm.y.reshape({rows, e}), Op::transpose, Op::none);
+  d.din_bias = operand_sums(dz);
+  d.dout_weight = matmul(dout, saved.u.reshape({rows, f}), Op::transpose, Op::none);
+  d.dout_bias = dout_bias;
+  return d;
 }
 
 // ---- as one kernel ------------------------------------------------------------------------------
@@ -107,7 +125,7 @@ MlpGradients fused_backward(const Tensor& x, const MlpWeights& w, const Dropout&
 }
 
 bool is_one_kernel(const Tensor& x, const MlpWeights& w) {
-  if (x.device() != Device::cuda || x.dtype() != DType::f32) return false;
+  if (x.device() != Device::cuda || x.dtype() != DType::f32 || !has_norm(w)) return false;
   if (precision(Device::cuda) != Precision::bf16) return false;
   constexpr std::array<std::int64_t, 4> kWidths = {16, 32, 64, 128};
   const auto fits = [&](std::int64_t width, std::int64_t most) {

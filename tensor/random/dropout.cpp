@@ -61,24 +61,31 @@ Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& optio
   return y;
 }
 
-Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options) {
-  return bias_gelu_dropout(x, bias, options, x.dtype());
+namespace {
+
+/// x and a bias of its kind, which is f32 beside bf16.
+void require_bias(const char* op, const Tensor& x, const Tensor& bias) {
+  if (x.dtype() != DType::bf16) return require_same_kind(op, {&x, &bias});
+  ENSURE(bias.defined() && bias.dtype() == DType::f32 && bias.device() == x.device(), op,
+         ": expected a bias of f32 beside ", x, ", got ", bias);
 }
 
-Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options,
-                         DType type_of_y) {
-  require_same_kind("bias_gelu_dropout", {&x, &bias});
+}  // namespace
+
+Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options) {
+  require_bias("bias_gelu_dropout", x, bias);
   const DropoutPlan p = dropout_plan("bias_gelu_dropout", x.shape(), x.device(), options);
   ENSURE(bias.shape() == Shape{x.size(2)}, "bias_gelu_dropout: expected a bias [F] for x ", x,
          ", got ", bias);
-  Tensor y = Tensor::empty(x.shape(), type_of_y, x.device());  // [B, N, F]
+  Tensor y = empty_like(x);  // [B, N, F]
   on_device(x.device(), [&](auto tag) { bias_gelu_dropout_on(tag, p, x, bias, y); });
   return y;
 }
 
 Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias, const Dropout& options,
                                   const Tensor& dy) {
-  require_same_kind("bias_gelu_dropout_backward", {&x, &bias, &dy});
+  require_bias("bias_gelu_dropout_backward", x, bias);
+  require_same_kind("bias_gelu_dropout_backward", {&x, &dy});
   const DropoutPlan p = dropout_plan("bias_gelu_dropout_backward", x.shape(), x.device(), options);
   ENSURE(bias.shape() == Shape{x.size(2)} && dy.shape() == x.shape(),
          "bias_gelu_dropout_backward: expected a bias [F] and dy of the shape of x ", x,

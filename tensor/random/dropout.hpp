@@ -35,11 +35,9 @@ inline constexpr int kDropoutChunk = 128;
 [[nodiscard]] Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& options);
 
 /// y = dropout(gelu(x + bias)) and its backward (dx; dbias is its column sum). x: [B, N, F], bias:
-/// [F]. The second has y of another type: bf16 of f32, where products alone read it
-/// (gemm/operand.hpp).
+/// [F]. Where products gave x as bf16 and read the result (gemm/operand.hpp), x, dy and what is
+/// returned are of bf16, the bias of f32, in which all is computed.
 [[nodiscard]] Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options);
-[[nodiscard]] Tensor bias_gelu_dropout(const Tensor& x, const Tensor& bias, const Dropout& options,
-                                       DType type_of_y);
 [[nodiscard]] Tensor bias_gelu_dropout_backward(const Tensor& x, const Tensor& bias,
                                                 const Dropout& options, const Tensor& dy);
 

@@ -40,34 +40,43 @@ HD std::int64_t column(std::int64_t base, std::int64_t width) {
   return remainder < 0 ? remainder + width : remainder;
 }
 
-template <class T, class Y> struct BiasGelu {
-  const T* x;          // [B, N, F]
+// GELU computes in T; its operands and results are S in memory.
+
+template <class T, class S> struct BiasGelu {
+  const S* x;          // [B, N, F]
   const T* bias;       // [F], continued periodically as far as a chunk reaches
-  Y* y;                // [B, N, F]
+  S* y;                // [B, N, F]
   std::int64_t width;  // F
   HD auto at(std::int64_t base) const {
     return
         [x = x + base, bias = bias + column(base, width), y = y + base](std::int64_t i, T factor) {
-          const T z = x[i] + bias[i];
-          y[i] = static_cast<Y>(z * math::normal_cdf(z) * factor);
+          const T z = static_cast<T>(x[i]) + bias[i];
+          y[i] = static_cast<S>(z * math::normal_cdf(z) * factor);
         };
   }
 };
 
-template <class T> struct BiasGeluBackward {
-  const T* x;          // [B, N, F]
+template <class T, class S> struct BiasGeluBackward {
+  const S* x;          // [B, N, F]
   const T* bias;       // as in BiasGelu
-  const T* dy;         // [B, N, F]
-  T* dx;               // [B, N, F]
+  const S* dy;         // [B, N, F]
+  S* dx;               // [B, N, F]
   std::int64_t width;  // F
   HD auto at(std::int64_t base) const {
     return [x = x + base, bias = bias + column(base, width), dy = dy + base, dx = dx + base](
                std::int64_t i, T factor) {
-      const T z = x[i] + bias[i];
-      dx[i] = dy[i] * factor * (math::normal_cdf(z) + z * math::normal_pdf(z));
+      const T z = static_cast<T>(x[i]) + bias[i];
+      const T slope = math::normal_cdf(z) + z * math::normal_pdf(z);
+      dx[i] = static_cast<S>(static_cast<T>(dy[i]) * factor * slope);
     };
   }
 };
+
+/// f.operator()<T, S>() for numbers of that type in memory.
+template <class F> void dispatch_stored(DType stored, const F& f) {
+  if (stored == DType::bf16) return f.template operator()<float, Bf16>();
+  dispatch_float(stored, [&]<class T>() { f.template operator()<T, T>(); });
+}
 
 template <class T> struct Repeat {
   const T* x;  // [n]
@@ -107,20 +116,18 @@ void add_dropout_on(Backend, const DropoutPlan& plan, const Tensor& residual, co
 
 void bias_gelu_dropout_on(Backend, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
                           Tensor& y) {
-  dispatch_float(x.dtype(), [&]<class T>() {
+  dispatch_stored(x.dtype(), [&]<class T, class S>() {
     const Tensor b = periodic<T>(bias);
-    dispatch_written<T>(y.dtype(), [&]<class Y>() {
-      each_entry<T>(plan, BiasGelu<T, Y>{x.data<T>(), b.data<T>(), y.data<Y>(), bias.numel()});
-    });
+    each_entry<T>(plan, BiasGelu<T, S>{x.data<S>(), b.data<T>(), y.data<S>(), bias.numel()});
   });
 }
 
 void bias_gelu_dropout_backward_on(Backend, const DropoutPlan& plan, const Tensor& x,
                                    const Tensor& bias, const Tensor& dy, Tensor& dx) {
-  dispatch_float(x.dtype(), [&]<class T>() {
+  dispatch_stored(x.dtype(), [&]<class T, class S>() {
     const Tensor b = periodic<T>(bias);
-    each_entry<T>(plan, BiasGeluBackward<T>{x.data<T>(), b.data<T>(), dy.data<T>(), dx.data<T>(),
-                                            bias.numel()});
+    each_entry<T>(plan, BiasGeluBackward<T, S>{x.data<S>(), b.data<T>(), dy.data<S>(), dx.data<S>(),
+                                               bias.numel()});
   });
 }
 

@@ -81,6 +81,12 @@ Rows network_rows() {
                      dropping(rate));
     };
   };
+  const auto mlp_alone = [](double rate) -> Function {  // of what no norm gave
+    return [=](Tape&, Vars v) {
+      return nn::mlp({v[0], Var(), Var(), v[1], v[2], v[3], v[4]}, 1, dropping(rate),
+                     dropping(rate));
+    };
+  };
   const auto mlp_inputs = [](const Shape& x, std::int64_t f) -> std::vector<Tensor> {
     const std::int64_t e = x[2];
     return {normal(x, 190),   normal({e}, 191),    normal({e}, 192), normal({f, e}, 193),
@@ -164,7 +170,11 @@ Rows network_rows() {
        {{"odd", mlp_inputs({2, 5, 3}, 7), mlp(0.3, 1)},
         {"sizes of a kernel", mlp_inputs({1, 9, 16}, 32), mlp(0.3, 2)},
         {"rate 0", mlp_inputs({2, 3, 5}, 4), mlp(0, 1)},
-        {"no tokens", mlp_inputs({2, 0, 3}, 2), mlp(0.3, 1)}},
+        {"no tokens", mlp_inputs({2, 0, 3}, 2), mlp(0.3, 1)},
+        {"no norm",
+         {normal({2, 5, 3}, 221), normal({7, 3}, 222), normal({7}, 223), normal({3, 7}, 224),
+          normal({3}, 225)},
+         mlp_alone(0.3)}},
        {{"mlp: expected x [B, N, E]",
          [](Tape& t) {
            const Var e = zeros(t, {3});
@@ -177,6 +187,13 @@ Rows network_rows() {
            const Var e = zeros(t, {3});
            return nn::mlp({zeros(t, {1, 2, 3}), zeros(t, {4}), e, zeros(t, {4, 3}), zeros(t, {4}),
                            zeros(t, {3, 4}), e},
+                          1, {}, {});
+         }},
+        {"mlp: expected the last bias",
+         [](Tape& t) {
+           const Var e = zeros(t, {3});
+           return nn::mlp({zeros(t, {1, 2, 3}), e, e, zeros(t, {4, 3}), zeros(t, {4}),
+                           zeros(t, {3, 4}), zeros(t, {4})},
                           1, {}, {});
          }},
         {"mlp: expected weights [F, E], [E, F]",

@@ -41,7 +41,16 @@ template <class T, class In> T number(In x) {
   }
 }
 
-template <class T, class In = T> struct Product {
+/// Sums as numbers in memory.
+template <class Out, class T> Out stored(T x) {
+  if constexpr (std::is_same_v<Out, std::uint16_t>) {
+    return static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(rounded(x, 16)) >> 16);
+  } else {
+    return x;
+  }
+}
+
+template <class T, class In = T, class Out = T> struct Product {
   cublasOperation_t op_a, op_b;
   int m, n, k;
   T alpha;
@@ -52,7 +61,7 @@ template <class T, class In = T> struct Product {
   int ldb;
   long long stride_b;
   T beta;
-  T* c;
+  Out* c;
   int ldc;
   long long stride_c;
   int batch;
@@ -97,11 +106,11 @@ template <class T, class In = T> struct Product {
 #pragma omp simd
           for (int r = 0; r < m; ++r) column[static_cast<std::size_t>(r)] += from[r] * factor;
         }
-        T* const to = c + e * stride_c + static_cast<std::ptrdiff_t>(j) * ldc;
+        Out* const to = c + e * stride_c + static_cast<std::ptrdiff_t>(j) * ldc;
         for (int r = 0; r < m; ++r) {
           const T product = alpha * column[static_cast<std::size_t>(r)];
           // beta = 0 overwrites what c held, NaN too.
-          to[r] = beta == T(0) ? product : product + beta * to[r];
+          to[r] = stored<Out>(beta == T(0) ? product : product + beta * number<T>(to[r]));
         }
       }
     }
@@ -189,28 +198,30 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t handle, cublasOperation
   // A device may compute this off its tensor cores; here nobody shall count on them.
   if (handle->math == CUBLAS_PEDANTIC_MATH) return CUBLAS_STATUS_NOT_SUPPORTED;
   const bool in_bf16 = type_a == CUDA_R_16BF;
-  if (type_a != type_b || type_c != CUDA_R_32F || in_bf16 != (compute == CUBLAS_COMPUTE_32F)) {
+  const bool to_bf16 = type_c == CUDA_R_16BF;
+  if (type_a != type_b || in_bf16 != (compute == CUBLAS_COMPUTE_32F) || (to_bf16 && !in_bf16)) {
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
-  const auto submit = [&]<class In>(In) {
-    return Product<float, In>{op_a,
-                              op_b,
-                              m,
-                              n,
-                              k,
-                              *static_cast<const float*>(alpha),
-                              static_cast<const In*>(a),
-                              lda,
-                              stride_a,
-                              static_cast<const In*>(b),
-                              ldb,
-                              stride_b,
-                              *static_cast<const float*>(beta),
-                              static_cast<float*>(c),
-                              ldc,
-                              stride_c,
-                              batch}
+  const auto submit = [&]<class In, class Out>(In, Out) {
+    return Product<float, In, Out>{op_a,
+                                   op_b,
+                                   m,
+                                   n,
+                                   k,
+                                   *static_cast<const float*>(alpha),
+                                   static_cast<const In*>(a),
+                                   lda,
+                                   stride_a,
+                                   static_cast<const In*>(b),
+                                   ldb,
+                                   stride_b,
+                                   *static_cast<const float*>(beta),
+                                   static_cast<Out*>(c),
+                                   ldc,
+                                   stride_c,
+                                   batch}
         .submit(handle, Rounding::bf16);
   };
-  return in_bf16 ? submit(std::uint16_t{}) : submit(0.0f);
+  if (to_bf16) return submit(std::uint16_t{}, std::uint16_t{});
+  return in_bf16 ? submit(std::uint16_t{}, 0.0f) : submit(0.0f, 0.0f);
 }

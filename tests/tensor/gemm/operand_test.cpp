@@ -58,9 +58,11 @@ TEST_CASE("an operand in bf16 has the rounded numbers, and the sums of the other
   const auto [operand, sums] = tensor::operand_and_sums(here, DType::bf16);
   CHECK(operand.to_vector() == rounded);
   CHECK(sums.to_vector() == tensor::sum(here, 0).to_vector());
+  CHECK(tensor::operand_sums(operand).to_vector() ==
+        tensor::operand_sums(tensor::as_multiplied(here)).to_vector());
 }
 
-TEST_CASE("products of bf16 operands are f32, and those of the rounded numbers") {
+TEST_CASE("products of bf16 operands are those of the rounded numbers, f32 or rounded to bf16") {
   if (!cuda_or_skip()) return;
   const PrecisionScope scope(Device::cuda, Precision::bf16);
   const auto exact = [](const Tensor& rounded) { return rounded.to(Device::cpu).to(DType::f64); };
@@ -72,6 +74,8 @@ TEST_CASE("products of bf16 operands are f32, and those of the rounded numbers")
       CHECK(c.dtype() == DType::f32);
       const Tensor want = tensor::matmul(exact(a), exact(b), op_a, op_b);
       CHECK(relative_error(c, want) <= 20 * rounding(DType::f32));
+      const Tensor kept = tensor::matmul(a, b, op_a, op_b, DType::bf16);
+      CHECK(kept.to_vector() == c.to(DType::bf16).to_vector());
     }
   }
   const Tensor x = as_operand(draw({2, 20, 40}, 3), DType::bf16);
@@ -111,6 +115,11 @@ TEST_CASE("other operations refuse bf16, and what is no operand is named") {
                        "add: expected an f32 or f64 tensor, got bf16[8, 4]@cpu", Error);
   CHECK_THROWS_WITH_AS((void)tensor::transpose(y),
                        "moving entries: expected f32, f64 or i32, got bf16[8, 4]@cpu", Error);
+  CHECK_THROWS_WITH_AS((void)tensor::matmul(x, x, Op::transpose, Op::none, DType::bf16),
+                       "matmul: no product of f32[8, 4]@cpu and f32[8, 4]@cpu is bf16", Error);
+  CHECK_THROWS_WITH_AS((void)tensor::operand_sums(y),
+                       "operand_sums: expected an operand [rows, n] on cuda, got bf16[8, 4]@cpu",
+                       Error);
   CHECK_THROWS_WITH_AS((void)tensor::matmul(y, y, Op::transpose),
                        "gemm: a CPU multiplies f32 and f64, got bf16[8, 4]@cpu", Error);
 }
