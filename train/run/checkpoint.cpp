@@ -49,7 +49,9 @@ template <class State, class Visit> void visit_numbers(State& s, const Visit& vi
 }
 
 Json state_json(const RunState& s, std::int64_t summed_steps) {
-  Json j = {{"time_to_accuracy", to_json(s.reached)}, {"summed_steps", summed_steps}};
+  Json j = {{"time_to_accuracy", to_json(s.reached)},
+            {"summed_steps", summed_steps},
+            {"peak_bytes", s.peak_bytes}};
   visit_numbers(s, [&](const char* key, const auto& number) { j[key] = number; });
   return j;
 }
@@ -58,22 +60,18 @@ RunState state_from(const Json& j) {
   RunState s;
   visit_numbers(s, [&]<class T>(const char* key, T& number) { number = j.at(key).get<T>(); });
   s.reached = time_to_accuracy_from(data::member(j, "time_to_accuracy"));
+  s.peak_bytes = j.value("peak_bytes", std::int64_t{0});  // older checkpoints do not say it
   return s;
 }
 
-constexpr JsonPart kStateParts[] = {{"step", JsonKind::natural},
-                                    {"epoch", JsonKind::natural},
-                                    {"position", JsonKind::natural},
-                                    {"evaluated", JsonKind::natural},
-                                    {"best_metric", JsonKind::number},
-                                    {"best_step", JsonKind::number},
-                                    {"stale", JsonKind::natural},
-                                    {"selecting", JsonKind::flag},
-                                    {"tokens", JsonKind::natural},
-                                    {"train_seconds", JsonKind::number},
-                                    {"waited_seconds", JsonKind::number},
-                                    {"summed_steps", JsonKind::natural},
-                                    {"time_to_accuracy", JsonKind::maybe_object}};
+constexpr JsonPart kStateParts[] = {
+    {"step", JsonKind::natural},          {"epoch", JsonKind::natural},
+    {"position", JsonKind::natural},      {"evaluated", JsonKind::natural},
+    {"best_metric", JsonKind::number},    {"best_step", JsonKind::number},
+    {"stale", JsonKind::natural},         {"selecting", JsonKind::flag},
+    {"tokens", JsonKind::natural},        {"train_seconds", JsonKind::number},
+    {"waited_seconds", JsonKind::number}, {"summed_steps", JsonKind::natural},
+    {"peak_bytes", JsonKind::natural},    {"time_to_accuracy", JsonKind::maybe_object}};
 
 /// A setting that is a whole number; a huge one where the configuration does not say it.
 std::int64_t whole_setting(const Json& config, const char* key) {

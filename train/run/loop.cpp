@@ -78,6 +78,7 @@ void train_step(OpenRun& run, const data::Batch& batch, Reporter& reporter) {
   ++state.step;
   state.cursor = batch.after;
   state.tokens += batch.real_tokens;
+  state.peak_bytes = std::max(state.peak_bytes, memory_stats(run.config.device).peak_bytes);
   if (reporter.needs_rate()) synchronize(run.config.device);
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   state.train_seconds += seconds;
@@ -148,7 +149,6 @@ void write_result(const OpenRun& run, const Json& result) {
 Outcome outcome_of(const OpenRun& run) {
   return {.state = run.state,
           .selected_step = run.state.step,
-          .peak_bytes = memory_stats(run.config.device).peak_bytes,
           .parameters = run.model->parameters().parameter_count(),
           .ranks = run.ranks().size(),
           .exchange_seconds = run.gradient_sum->seconds(),
@@ -175,7 +175,7 @@ std::int64_t load_selected(OpenRun& run) {
 /// Dev and test with the selected weights, over whole splits unless final_examples says less. Returns
 /// the exit code.
 int test_selected(OpenRun& run, Reporter& reporter) {
-  Outcome outcome = outcome_of(run);  // before evaluations, which may take more memory
+  Outcome outcome = outcome_of(run);
   outcome.selected_step = load_selected(run);
   const std::int64_t examples = run.config.final_examples;
   outcome.dev = evaluate_split(run, run.splits.dev, examples, "dev", reporter);

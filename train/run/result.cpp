@@ -35,7 +35,7 @@ data::Json facts_of(const RunConfig& config, const data::Json& full_config, cons
           {"tokens_per_second", static_cast<double>(o.state.tokens) / seconds},
           {"tokens", o.state.tokens},
           {"dev_examples", o.dev.examples},
-          {"peak_bytes", o.peak_bytes},
+          {"peak_bytes", o.state.peak_bytes},
           {"peak_rss_bytes", peak_resident_bytes()},
           {"parameters", o.parameters},
           {"ranks", o.ranks},

@@ -18,7 +18,6 @@ struct RunConfig;
 struct Outcome {
   RunState state;
   std::int64_t selected_step = 0;  // whose weights were tested
-  std::int64_t peak_bytes = 0;     // of the allocator, while training
   std::int64_t parameters = 0;
   std::int64_t ranks = 1;                  // that trained to the end
   double exchange_seconds = 0;             // of theirs, while training in this process

@@ -20,6 +20,7 @@ struct RunState {
   std::int64_t tokens = 0;      // real tokens trained on
   double train_seconds = 0;     // without evaluations
   double waited_seconds = 0;    // for the loader
+  std::int64_t peak_bytes = 0;  // of the allocator while training, in any process of the run
   TimeToAccuracy reached;
 };
 

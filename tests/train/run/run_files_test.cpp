@@ -621,6 +621,8 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
   CHECK(number(state, "waited_seconds") > 0);
   state["waited_seconds"] = 1000.0;
   state["train_seconds"] = 5000.0;
+  CHECK(number(state, "peak_bytes") > 0);
+  state["peak_bytes"] = 1 << 30;
   file.metadata["skytape.state"] = data::json_text(state);
   train::write_safetensors(last, {file.tensors.begin(), file.tensors.end()}, file.metadata);
   const Finished rest =
@@ -636,6 +638,7 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
   CHECK(number(resumed, "loader_wait_seconds") < 1500);
   CHECK(number(resumed, "train_seconds") > 5000);
   CHECK(number(resumed, "train_seconds") < 5500);
+  CHECK(resumed.at("peak_bytes") == 1 << 30);
 }
 
 TEST_CASE("a resumed run takes the threads that it had, or those of --threads") {

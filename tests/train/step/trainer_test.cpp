@@ -227,6 +227,7 @@ TEST_CASE("a state that its run cannot reach is refused by file, key, range and 
     return text.starts_with(front) ? text.substr(front.size()) : text;
   };
   CHECK(refusal("step", 20) == "");
+  CHECK(refusal("peak_bytes", -1) == "a natural number, got -1");
   CHECK(refusal("step", 21) == "a number in 0..20, got 21");
   CHECK(refusal("step", -1) == "a natural number, got -1");
   CHECK(refusal("step", 1.5) == "a natural number, got 1.5");
