@@ -57,6 +57,15 @@ TEST_CASE("every statement that must hold does, on small sizes") {
   }
 }
 
+TEST_CASE("no statement is broken by rounding alone, where landmarks are as many as rows") {
+  const OneThread one_thread;
+  for (const Statement& statement : theory_statements()) {
+    if (statement.name != "block-norm") continue;
+    const std::vector<Statement> one = {statement};
+    CHECK(all_hold(check(one, {16, 16, 0.5}, 0, 3)));
+  }
+}
+
 TEST_CASE("a statement that is wrong is noticed") {
   const OneThread one_thread;
   CHECK(holds(kernelized_identity(0.5), 1));
