@@ -157,14 +157,14 @@ std::vector<Trial> landmarks_needed(const TheorySizes& sizes, std::uint64_t seed
   });
 }
 
-/// |C~ - C| <= largest eigenvalue of B - B~: a block of a positive semidefinite matrix. With fewer
-/// landmarks than the 2 n rows: more may leave no error but rounding's, of which it says nothing.
+/// |C~ - C| <= largest eigenvalue of B - B~: a block of a positive semidefinite matrix. With no
+/// more landmarks than the 2 n rows: where every row is drawn, rounding alone is left to compare.
 std::vector<Trial> block_norm(const TheorySizes& sizes, std::uint64_t seed) {
   const Tensor x = stacked(sizes, seed);
-  std::vector<std::int64_t> fewer;
-  std::ranges::copy_if(kLandmarks, std::back_inserter(fewer),
-                       [&](std::int64_t d) { return d < 2 * sizes.n; });
-  return trials_over("d", fewer, [&](std::int64_t d) {
+  std::vector<std::int64_t> counts;
+  std::ranges::copy_if(kLandmarks, std::back_inserter(counts),
+                       [&](std::int64_t d) { return d <= 2 * sizes.n; });
+  return trials_over("d", counts, [&](std::int64_t d) {
     const Tensor error = nystrom_error(x, d, seed);
     const Tensor block =
         tensor::narrow(tensor::narrow(error, 2, 0, sizes.n), 3, sizes.n, 2 * sizes.n);
