@@ -15,7 +15,7 @@ namespace tensor {
 /// which only CUDA multiplies, have an f32 product.
 [[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Op op_a = Op::none,
                             Op op_b = Op::none);
-/// The same with a result of `type`: bf16 of two operands of bf16, for kernels that read it as that
+/// Returns the product in `type`: bf16, where both operands are bf16 and a kernel reads it so
 /// (random/dropout.hpp), or the type that it has anyway.
 [[nodiscard]] Tensor matmul(const Tensor& a, const Tensor& b, Op op_a, Op op_b, DType type);
 
