@@ -14,13 +14,14 @@ struct MlpVars {
   Var out_weight, out_bias;    // [E, F], [E]
 };
 
-/// x + drop2(out(drop1(gelu(in(norm(norm_factor x)))))), or of x itself: [B, N, E].
+/// Returns x + drop2(out(drop1(gelu(in(h))))) with h = norm(norm_factor x), or h = x without a
+/// norm: [B, N, E].
 [[nodiscard]] Var mlp(const MlpVars& v, double norm_factor, const Dropout& hidden,
                       const Dropout& output);
 /// Returns the MLP of x by the parameters of three layers: norm over E, in [F, E], out [E, F].
 [[nodiscard]] Var mlp(Var x, const LayerNorm& norm, const Linear& in, const Linear& out,
                       const Dropout& hidden, const Dropout& output);
-/// Returns the same of x itself.
+/// Returns the MLP of x by the parameters of two layers, h = x.
 [[nodiscard]] Var mlp(Var x, const Linear& in, const Linear& out, const Dropout& hidden,
                       const Dropout& output);
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
