@@ -41,6 +41,10 @@ int signal_of_any(const Ranks& ranks) {
   return static_cast<int>(*std::max_element(all.begin(), all.end()));
 }
 
+/// Returns when all ranks have come here, so that each GPU has its part of the last step's sum. A
+/// missing rank is found here; a host that waits for its GPU would wait for it without a limit.
+void meet(const OpenRun& run) { (void)signal_of_any(run.ranks()); }
+
 bool evaluation_due(const OpenRun& run) {
   const RunState& state = run.state;
   const bool point = state.step % run.config.eval_every == 0 || state.step == run.config.steps();
@@ -79,7 +83,10 @@ void train_step(OpenRun& run, const data::Batch& batch, Reporter& reporter) {
   state.cursor = batch.after;
   state.tokens += batch.real_tokens;
   state.peak_bytes = std::max(state.peak_bytes, memory_stats(run.config.device).peak_bytes);
-  if (reporter.needs_rate()) synchronize(run.config.device);
+  if (reporter.needs_rate()) {
+    meet(run);
+    synchronize(run.config.device);
+  }
   const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   state.train_seconds += seconds;
   std::optional<TrainMetrics> metrics;
@@ -90,6 +97,7 @@ void train_step(OpenRun& run, const data::Batch& batch, Reporter& reporter) {
 /// One pass over the first `examples` of a split, 0: all of them.
 Evaluation evaluate_split(OpenRun& run, const data::Dataset& split, std::int64_t examples,
                           const std::string& name, Reporter& reporter) {
+  meet(run);
   const RunConfig& config = run.config;
   data::BatchOptions batches = config.batches;
   batches.batch = config.microbatch();
@@ -162,7 +170,7 @@ Outcome outcome_of(const OpenRun& run) {
 std::int64_t load_selected(OpenRun& run) {
   if (run.config.select == Select::last) return run.state.step;
   std::int64_t step = 0;
-  run.ranks().first([&] {
+  run.ranks().patient().first([&] {
     const auto path = best_file(run.options.out);
     const SafetensorsFile file = read_weights(path);
     step = read_facts(file, path).state.step;

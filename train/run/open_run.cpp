@@ -115,6 +115,10 @@ void load_checkpoint(OpenRun& run, Progress& progress) {
   progress.line(fmt::format("resuming {} at step {}", folder.string(), run.state.step));
 }
 
+void write_checkpoint(const OpenRun& run, const fs::path& file) {
+  save_checkpoint(file, *run.model, *run.trainer, run.state, run.json);
+}
+
 /// Takes the folder, and loads what the run starts from: its last checkpoint, the weights that
 /// --init names, or the model's own. On rank 0.
 void load(OpenRun& run, Progress& progress) {
@@ -136,7 +140,7 @@ void load(OpenRun& run, Progress& progress) {
     own["data_root"] = fs::absolute(run.config.data_root).lexically_normal().string();
     run.folder->write_json(file, own);
   }
-  if (!going_on) save(run, last_file(options.out));  // metrics are never without a checkpoint
+  if (!going_on) write_checkpoint(run, last_file(options.out));  // metrics are never without one
   run.folder->start_metrics(run.state);
 }
 
@@ -178,14 +182,14 @@ OpenRun open_run(const RunConfig& config, const TrainOptions& options, Progress&
   run.trainer->check_finite(options.check_finite);
   run.evaluator = std::make_unique<Evaluator>(*run.model, options.graphs);
 
-  ranks.first([&] { load(run, progress); });
+  ranks.patient().first([&] { load(run, progress); });
   broadcast(run);
   run.started_at = run.state.step;
   return run;
 }
 
-void save(OpenRun& run, const fs::path& file) {
-  if (run.ranks().first()) save_checkpoint(file, *run.model, *run.trainer, run.state, run.json);
+void save(const OpenRun& run, const fs::path& file) {
+  run.ranks().patient().first([&] { write_checkpoint(run, file); });
 }
 
 }  // namespace skytape::train

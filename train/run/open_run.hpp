@@ -38,9 +38,11 @@ struct OpenRun {
   std::unique_ptr<RunFolder> folder = {};  // this phase's
   bool finished = false;                   // by an earlier process: nothing below is there
   std::unique_ptr<nn::Model> model = {};
-  std::unique_ptr<GradientSum> gradient_sum = {};  // with the other ranks; the trainer refers to it
   std::unique_ptr<Trainer> trainer = {};
   std::unique_ptr<Evaluator> evaluator = {};
+  // With the other ranks; the trainer refers to it. It goes first: where a rank is missing, it ends
+  // the GPU's sum that those two would wait for.
+  std::unique_ptr<GradientSum> gradient_sum = {};
   RunState state = {};
   std::int64_t started_at = 0;  // step at which this process took over
 
@@ -52,7 +54,8 @@ struct OpenRun {
 [[nodiscard]] OpenRun open_run(const RunConfig& config, const TrainOptions& options,
                                Progress& progress);
 
-/// Writes a checkpoint, on rank 0: all have the same weights.
-void save(OpenRun& run, const std::filesystem::path& file);
+/// Writes a checkpoint, on rank 0: all have the same weights. However long it takes, the others
+/// wait, and all throw what it throws.
+void save(const OpenRun& run, const std::filesystem::path& file);
 
 }  // namespace skytape::train
