@@ -171,7 +171,8 @@ FoundColumns read_tsv(ByteStream& stream, const std::string& name, const RecordO
       } else {
         const std::size_t tab = line.find('\t');
         if (options.need_label && tab == line.npos) {
-          lines.fail(fmt::format("no tab in '{}', expected {}", printable(line), kExpected));
+          lines.fail(fmt::format("no tab in '{}', expected {}; --delimiter names another character",
+                                 printable(line), kExpected));
         }
         const bool labelled =
             tab != line.npos && (!options.pairs || line.find('\t', tab + 1) != line.npos);

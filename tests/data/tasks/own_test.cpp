@@ -43,7 +43,8 @@ TEST_CASE("rows that are broken are refused with file, row and reason") {
     return error_of([&] { read_records(*stream, "own", options, [](const Record&) {}); });
   };
   CHECK(text_of("a\tb\n\nc\td\r\n").empty());
-  CHECK(text_of("a\tb\nc d\n") == "own:2: no tab in 'c d', expected label<TAB>text");
+  CHECK(text_of("a\tb\nc d\n") ==
+        "own:2: no tab in 'c d', expected label<TAB>text; --delimiter names another character");
   CHECK(contains(text_of("\tb\n"), "empty label"));
   CHECK(contains(text_of("a\t\n"), "empty text"));
   CHECK(contains(text_of("a\x01\tb\n"), "control characters"));
