@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
@@ -22,46 +21,19 @@ struct DevPoint {
   double loss = 0, train_seconds = 0, eval_seconds = 0;
 };
 
-/// All evaluations of a run, in order. Training time between two log points is taken as even.
+/// All evaluations of a run, in order.
 std::vector<DevPoint> dev_points(const fs::path& metrics) {
-  std::ifstream in(metrics);
-  if (!in) throw DataError(fmt::format("{}: cannot open it", metrics.string()));
   std::vector<DevPoint> points;
-  std::vector<std::pair<std::int64_t, double>> clock = {{0, 0}};  // step, training seconds
-  std::int64_t number = 0;
-  for (std::string line; std::getline(in, line);) {
-    ++number;
-    const Json m = data::try_parse_json(line);
+  for (const Json& m : read_metrics(metrics)) {
+    if (m.value("kind", "") != "eval") continue;
+    const double before = points.empty() ? 0 : points.back().eval_seconds;
     try {
-      const std::string kind = m.at("kind").get<std::string>();
-      const auto step = m.at("step").get<std::int64_t>();
-      if (kind == "train") {
-        const auto steps = static_cast<double>(step - clock.back().first);
-        clock.emplace_back(step,
-                           clock.back().second + steps / m.at("steps_per_second").get<double>());
-      } else if (kind == "eval") {
-        const double before = points.empty() ? 0 : points.back().eval_seconds;
-        points.push_back(
-            {step, m.at("loss").get<double>(), 0, before + m.at("seconds").get<double>()});
-      }
+      points.push_back({m.at("step").get<std::int64_t>(), m.at("loss").get<double>(),
+                        m.at("train_seconds").get<double>(),
+                        before + m.at("seconds").get<double>()});
     } catch (const data::JsonError& error) {
-      throw DataError(fmt::format("{}: line {}: not a metric of a run: {}", metrics.string(),
-                                  number, data::problem_of(error)));
-    }
-  }
-  for (DevPoint& point : points) {
-    const auto after =
-        std::lower_bound(clock.begin(), clock.end(), point.step,
-                         [](const auto& entry, std::int64_t step) { return entry.first < step; });
-    if (after == clock.end()) {
-      point.train_seconds = clock.back().second;
-    } else if (after == clock.begin()) {
-      point.train_seconds = 0;
-    } else {
-      const auto& [first, first_seconds] = *std::prev(after);
-      const double share =
-          static_cast<double>(point.step - first) / static_cast<double>(after->first - first);
-      point.train_seconds = first_seconds + share * (after->second - first_seconds);
+      throw DataError(fmt::format("{}: not an evaluation of a run: {}, got {}", metrics.string(),
+                                  data::problem_of(error), data::json_text(m)));
     }
   }
   return points;

@@ -50,8 +50,11 @@ void make_run(const std::filesystem::path& folder, const std::vector<double>& lo
   std::int64_t step = 0;
   for (const double loss : losses) {
     step += 10;
-    metrics << data::Json{{"kind", "train"}, {"step", step - 4}, {"steps_per_second", 1.0}} << "\n"
-            << data::Json{{"kind", "eval"}, {"step", step}, {"loss", loss}, {"seconds", 6.0}}
+    metrics << data::Json{{"kind", "eval"},
+                          {"step", step},
+                          {"loss", loss},
+                          {"train_seconds", static_cast<double>(step)},
+                          {"seconds", 6.0}}
             << "\n";
   }
   metrics << extra;
@@ -323,7 +326,11 @@ TEST_CASE("convergence names what is wrong with a run's files") {
   CHECK(error_of([&] {
           (void)convergence_table(folder.path(), 2);
         }).find("holds no finished run") != std::string::npos);
-  make_run(folder.path() / "run", {3, 2}, "{\"kind\": \"eval\"\n");
-  CHECK(error_of([&] { (void)convergence_table(folder.path(), 2); }).find("line 5") !=
-        std::string::npos);
+  const auto error_with = [&](const char* line) {
+    make_run(folder.path() / "run", {3, 2}, line);
+    return error_of([&] { (void)convergence_table(folder.path(), 2); });
+  };
+  CHECK(error_with(R"({"kind": "eval", "step": 30, "loss": 1, "seconds": 6})")
+            .find("key 'train_seconds' not found") != std::string::npos);
+  CHECK(error_with(R"({"kind": "eval", "step": )").empty());  // a kill cut it off
 }
