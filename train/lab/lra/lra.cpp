@@ -11,6 +11,7 @@
 #include <memory>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
@@ -74,6 +75,19 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   cell.folder = fmt::format("{}-{}-{}{}{}-s{}", task, attention, in_folder_names(cell.recipe.name),
                             lr.empty() ? "" : "-lr" + lr, batch.empty() ? "" : "-b" + batch, seed);
   return cell;
+}
+
+/// UsageError where two values of an axis are the same number.
+void refuse_equal(const char* flag, const std::vector<std::string>& values) {
+  std::map<double, std::string> seen;
+  for (const std::string& value : values) {
+    const auto number = number_in<double>(value);
+    if (!number) continue;  // resolve() names what is wrong with it
+    const auto [first, is_new] = seen.emplace(*number, value);
+    if (is_new) continue;
+    throw UsageError(
+        fmt::format("lra: {}: {} and {} are the same number", flag, first->second, value));
+  }
 }
 
 /// Returns the config.json of the run in a folder, or of the first phase of one of two; null: there
@@ -162,7 +176,7 @@ class Grid {
     progress_.line(fmt::format(
         "{} cells: {} finished before, {} without data, {} to run, {} at a time with {} each; each "
         "writes to log.txt in its folder below {}",
-        cells_.size(), finished_, failed_.size(), waiting_.size(), options_.jobs,
+        cells_.size(), finished_, without_data_.size(), waiting_.size(), options_.jobs,
         counted(threads, "thread"), options_.out.string()));
     to_run_ = waiting_.size();
     while (!running_.empty() || (!waiting_.empty() && signal_received() == 0)) {
@@ -195,20 +209,29 @@ class Grid {
           data[place] = facts(open_splits(cell.config, progress_));
         } catch (const Error& error) {
           why[place] = error.what();
-          progress_.line(
-              fmt::format("no cell of {} can run: {}", cell.config.task->name, error.what()));
         }
       }
-      if (why.contains(place)) {
-        failed_.push_back(cell.folder);
-        continue;
+      if (data.contains(place)) cell.data = data[place];
+      if (is_finished(cell)) {
+        ++finished_;
+      } else if (data.contains(place)) {
+        waiting_.push_back({&cell, waiting_.size() + 1});
+      } else {
+        without_data_.push_back(cell.folder);
+        const std::string reason = std::exchange(why[place], "");  // said once
+        if (reason.empty()) continue;
+        progress_.line(fmt::format("no cell of {} can run: {}", cell.config.task->name, reason));
       }
-      cell.data = data[place];
-      const bool finished =
-          finished_result(options_.out / cell.folder, wanted_config(cell)).has_value();
-      finished_ += finished;
-      if (!finished) waiting_.push_back({&cell, waiting_.size() + 1});
     }
+  }
+
+  /// Returns whether the cell's folder has its result: of its data or, where these are not there, of
+  /// those that the run names.
+  [[nodiscard]] bool is_finished(const GridCell& cell) const {
+    const fs::path folder = options_.out / cell.folder;
+    Json wanted = wanted_config(cell);
+    if (cell.data.is_null()) wanted["data"] = data::member(run_in(folder), "data");
+    return finished_result(folder, wanted).has_value();
   }
 
   /// Starts cells while there is room for one.
@@ -321,15 +344,18 @@ class Grid {
   }
 
   int say_end() {
-    if (!failed_.empty()) {
-      progress_.line(
-          fmt::format("{} of {} cells failed: {}", failed_.size(), cells_.size(), listed(failed_)));
-    }
+    const auto say = [&](const std::vector<std::string>& folders, const char* what) {
+      if (folders.empty()) return;
+      progress_.line(fmt::format("{} of {} cells {}: {}", folders.size(), cells_.size(), what,
+                                 listed(folders)));
+    };
+    say(without_data_, "have no data");
+    say(failed_, "failed");
     if (signal_received() != 0) {
       progress_.line("stopped by a signal: the same command continues it");
       return 128 + signal_received();
     }
-    return failed_.empty() ? 0 : 1;
+    return failed_.empty() && without_data_.empty() ? 0 : 1;
   }
 
   std::vector<GridCell>& cells_;
@@ -337,7 +363,7 @@ class Grid {
   Progress progress_;
   std::deque<Waiting> waiting_;
   std::vector<Running> running_;
-  std::vector<std::string> failed_;
+  std::vector<std::string> without_data_, failed_;
   std::size_t finished_ = 0, to_run_ = 0;
   bool passed_on_ = false;
 };
@@ -345,6 +371,8 @@ class Grid {
 }  // namespace
 
 std::vector<GridCell> grid_cells(const GridOptions& options) {
+  refuse_equal("--lr", options.lrs);
+  refuse_equal("--batch", options.batches);
   std::vector<GridCell> cells;
   std::set<std::string> folders;
   for (const std::string& task : options.tasks) {

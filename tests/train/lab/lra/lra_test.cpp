@@ -68,7 +68,8 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   CHECK(first.code == 1);  // text is not prepared
   CHECK(contains(first.err, "no cell of text can run: text: cannot be generated"));
   CHECK(contains(first.err, "8 cells: 0 finished before, 4 without data, 4 to run"));
-  CHECK(contains(first.err, "4 of 8 cells failed: text-softmax-skytape-s42"));
+  CHECK(contains(first.err, "4 of 8 cells have no data: text-softmax-skytape-s42"));
+  CHECK_FALSE(contains(first.err, "failed"));
   for (const char* method : {"softmax", "skyformer"}) {
     for (const char* seed : {"42", "43"}) {
       const std::string run = std::string("listops-") + method + "-skytape-s" + seed;
@@ -89,6 +90,14 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   CHECK(again.out == first.out);
   const auto now = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
   CHECK((now - written).count() == 0);
+
+  // What is finished stays so when its data cannot be read.
+  const std::string dev = read_file(w.data / "listops/dev.skydata");
+  w.folder.write("data/listops/dev.skydata", "cut");
+  const Finished broken = w.lra(4, grid);
+  CHECK(contains(broken.err, "8 cells: 4 finished before, 4 without data, 0 to run"));
+  CHECK_FALSE(contains(broken.err, "no cell of listops can run"));
+  w.folder.write("data/listops/dev.skydata", dev);
 
   std::vector<std::string> show = {"--tasks",           "listops,text", "--attentions",
                                    "softmax,skyformer", "--seeds",      "2",

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
@@ -106,6 +107,14 @@ Table inference_table(const CostOptions& options) {
                    {"than stored n x n", "{:.1f}"},
                    {"by batches that fit", "{:.2f}"},
                    {"paper", "{:g}"}};
+  const auto [least, most] =
+      std::pair{std::ranges::min(options.projected), std::ranges::max(options.inference_lengths)};
+  if (most <= least) {
+    throw UsageError(fmt::format(
+        "cost: table inference: no length is above a projected one: --inference-lengths up to {}, "
+        "--projected from {} on",
+        most, least));
+  }
   Progress progress;
   std::int64_t done = 0;
   const auto total =
@@ -142,7 +151,8 @@ Table inference_table(const CostOptions& options) {
       fmt::format(
           "less memory: per example, beyond the model; than stored n x n: with these arrays "
           "added; by batches that fit: on {:g} GB, the model included.",
-          options.memory_gb)};
+          options.memory_gb),
+      "A projected length that is not below n has no row."};
   return table;
 }
 

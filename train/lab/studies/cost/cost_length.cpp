@@ -112,7 +112,7 @@ Table crossover_table(const CostOptions& options, const LengthStudy& study) {
         attention::find(method).cost_at({n, static_cast<double>(options.features), head_width});
     return cost.forward + cost.backward;
   };
-  for (std::int64_t n = 64; n < kLongest; n += std::max<std::int64_t>(1, n / 1024)) {
+  for (std::int64_t n = 64; n < kLongest; n += std::max<std::int64_t>(1, n / 128)) {
     lengths.push_back(static_cast<double>(n));
   }
   lengths.push_back(kLongest);

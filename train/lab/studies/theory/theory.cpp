@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
 
@@ -20,13 +21,24 @@ double excess(const Statement& statement, const Trial& trial) {
   return std::isnan(excess) ? std::numeric_limits<double>::infinity() : excess;
 }
 
+/// The trials of a seed. Numbers that are too large overflow in exp, which an error then names.
+std::vector<Trial> try_once(const Statement& statement, const TheorySizes& sizes,
+                            std::uint64_t seed) {
+  try {
+    return statement.try_once(sizes, seed);
+  } catch (const Error& error) {
+    throw Error(fmt::format("theory: {}, seed {}: {}; --deviation {:g} may be too large",
+                            statement.name, seed, error.what(), sizes.deviation));
+  }
+}
+
 std::vector<Verdict> check_one(const Statement& statement, const TheorySizes& sizes,
                                std::uint64_t first_seed, std::int64_t seeds) {
   std::vector<Verdict> verdicts;
   std::vector<double> worst;  // excess of each case
   for (std::int64_t s = 0; s < seeds; ++s) {
     const std::vector<Trial> trials =
-        statement.try_once(sizes, first_seed + static_cast<std::uint64_t>(s));
+        try_once(statement, sizes, first_seed + static_cast<std::uint64_t>(s));
     if (s == 0) {
       for (const Trial& trial : trials) verdicts.push_back({&statement, trial.at});
       worst.assign(trials.size(), -std::numeric_limits<double>::infinity());
