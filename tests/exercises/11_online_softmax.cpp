@@ -99,6 +99,14 @@ int main() {
               "m' is the larger of the old m and the tile's maximum: with the tile's alone e^(m - "
               "m') "
               "is e^1000.");
+    for (const int i : {2, 5}) {
+      Matrix mixed = scores;
+      mixed(0, i) = -INFINITY;
+      j.asks("key " + std::to_string(i) + " is padding, the other key of its tile is not")
+          .same("out", in_tiles(mixed, values, 2), matmul(softmax(mixed), values),
+                "A tile may have keys and padding. Return early only where m', the maximum over m "
+                "and all scores of the tile, is -infinity: one score does not tell.");
+    }
     Matrix padded = scores;
     for (const int i : {2, 3, 6}) padded(0, i) = -INFINITY;
     Matrix weights(1, 7);
