@@ -54,6 +54,13 @@ int main() {
     j.asks("6 rows in 3 segments")
         .same("means", segment_means(Matrix({{1}, {3}, {5}, {7}, {9}, {11}}), 3),
               Matrix({{2}, {6}, {10}}), "Segment j begins at row j * N / L.");
+    const char* const all_the_rest =
+        "The last segment has all the rest here. Sizes differ by one at most: segment j begins at "
+        "j * N / L and ends where the next one begins.";
+    j.asks("8 rows in 3 segments: 0-1, 2-4, 5-7")
+        .same("means", segment_means(Matrix({{1}, {3}, {10}, {20}, {90}, {100}, {200}, {600}}), 3),
+              Matrix({{2}, {40}, {300}}), "Segment j ends where segment j + 1 begins.",
+              {{Matrix({{2}, {15}, {247.5}}), all_the_rest}});
     j.asks("scatter adds to what is there");
     Matrix dx(7, 1, 1000);
     scatter(Matrix({{2}, {4}, {6}}), dx);
@@ -67,6 +74,12 @@ int main() {
           "Only the first row of each segment received something; all rows were in the mean."},
          {Matrix({{1001}, {1001}, {1002}, {1002}, {1003}, {1003}, {1003}}),
           "Divide by each segment's own size; the last one has three rows."}});
+    Matrix eight(8, 1);
+    scatter(Matrix({{2}, {6}, {12}}), eight);
+    j.asks("scatter to 8 rows: 0-1, 2-4, 5-7")
+        .same("dx", eight, Matrix({{1}, {1}, {2}, {2}, {2}, {4}, {4}, {4}}),
+              "scatter has the segments of segment_means.",
+              {{Matrix({{1}, {1}, {3}, {3}, {3}, {3}, {3}, {3}}), all_the_rest}});
     const int landmarks = 3;
     const auto block = [](const Matrices& in) {
       return softmax(
