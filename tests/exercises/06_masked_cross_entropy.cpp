@@ -112,6 +112,14 @@ int main() {
             {{sum / 4,
               "You divide by all rows; padding does not count, so divide by the sum of the mask."},
              {sum, "This is the sum; divide by the sum of the mask."}});
+    const Matrix gap({{1}, {0}, {1}, {1}});
+    const Labels around = {2, -1, 0, 1};
+    const char* const anywhere =
+        "Padding need not come last: go through all rows, and skip those whose mask is 0.";
+    sum = 0;
+    for (const int n : {0, 2, 3}) sum -= std::log(softmax(z)(n, around[n]));
+    j.asks("four rows, the second one padding")
+        .same("loss", loss_of(z, around, gap), sum / 3, anywhere);
     const Matrix none(4, 1);
     const Labels padding(4, -1);
     j.asks("nothing but padding")
@@ -144,6 +152,12 @@ int main() {
          {shifted, "One is subtracted beside the label: labels count from 0, as columns do."},
          {3 * expected, "The loss is a mean: each token's gradient is divided by the count, too."},
          {-1 * expected, "The sign: a higher score at the label makes the loss smaller."}});
+    Matrix without_second(4, 3);
+    for (const int n : {0, 2, 3}) {
+      for (int c = 0; c < 3; ++c) without_second(n, c) = (y(n, c) - (c == around[n])) / 3;
+    }
+    j.asks("dz, its second row padding")
+        .same("dz", cross_entropy_backward(z, around, gap, 1), without_second, anywhere);
     j.asks("dloss = -2")
         .same("dz", cross_entropy_backward(z, labels, mask, -2), -2 * expected,
               "What comes from behind multiplies everything: dz = dloss (…).");
