@@ -16,7 +16,8 @@
 //   O = Q T        [N, D]         (2)
 //
 // which must not form anything of [N, M] either: a backward from the left would cost what forward
-// has saved. The judge looks at the largest matrix that you make.
+// has saved. The judge looks at the largest matrix that you make, and counts the entries that you
+// use.
 //
 // With positive features phi(Q), phi(K) in place of Q, K and a division by the sum of the weights,
 // this is linear attention (Katharopoulos et al. 2020).
@@ -58,23 +59,36 @@ int main() {
     const int n = 40, m = 50, d = 3;
     const double s = 1.0 / m;
     const Matrix q = random_matrix(n, d), k = random_matrix(m, d, 2), v = random_matrix(m, d, 5);
-    j.asks("both orders give the same numbers")
-        .same("O from the right", from_the_right(q, k, v, s), from_the_left(q, k, v, s),
-              "Brackets may be moved: (Q K^T) V = Q (K^T V).");
+    const Matrix exact = s * matmul(matmul(q, transpose(k)), v);
+    const std::vector<Mistake> turned = {
+        {s * matmul(q, matmul(transpose(v), k)),
+         "This is Q (V^T K): K^T V is transposed, and as [D, D] it fits both ways."}};
+    j.asks("random numbers, from the left")
+        .same("O", from_the_left(q, k, v, s), exact, "O = s (Q K^T) V.", turned);
+    j.asks("random numbers, from the right")
+        .same("O", from_the_right(q, k, v, s), exact,
+              "Brackets may be moved: (Q K^T) V = Q (K^T V).", turned);
     const int allowed = m * d;
-    const auto largest = [&](const char* what, const auto& run) {
+    const auto cheap = [&](const char* what, long enough, const auto& run) {
       j.asks(std::string(what) + " makes nothing of [N, M]");
-      forget_sizes();
+      count_anew();
       (void)run();
       const Matrix made = largest_made();
+      const long used = entries_used();
       j.holds(made.rows * made.columns <= allowed,
               std::string(what) + " makes a matrix of " + made.shape() +
                   " with N = 40, M = 50, D = 3. " +
                   "Nothing needs to be larger than [M, D] = [50, 3]: begin with K^T V, and in "
                   "backward "
                   "with Q^T dO.");
+      j.asks(std::string(what) + " costs no N M D multiply-adds")
+          .holds(used <= enough,
+                 std::string(what) + " uses " + std::to_string(used) +
+                     " entries of matrices with N = 40, M = 50, D = 3; " + std::to_string(enough) +
+                     " are enough from the right. An entry of Q K^T, or of dO V^T, for each query "
+                     "and key costs N M D, whether it is kept or not.");
     };
-    largest("from_the_right", [&] { return from_the_right(q, k, v, s); });
+    cheap("from_the_right", n * m * d, [&] { return from_the_right(q, k, v, s); });
     const Matrix dout = random_matrix(n, d, 9);
     const auto usual = [](int which) {
       return [which](const Matrices& in, const Matrix& dy) {
@@ -100,7 +114,7 @@ int main() {
             {{usual(0), "dq lacks s, which is part of T."},
              {usual(1), "The gradients behind (1) lack s: T = s K^T V."},
              {usual(2), "dT is transposed: it is Q^T dO, then dK = s V dT^T and dV = s K dT."}});
-    largest("backward", [&] { return backward(q, k, v, s, dout).dk; });
+    cheap("backward", 3 * n * m * d, [&] { return backward(q, k, v, s, dout).dk; });
   });
 }
 

@@ -11,6 +11,7 @@ namespace {
 double tolerance = 1e-6;  // gradcheck's, on |got - expected| / (1 + |expected|)
 
 int largest_rows = 0, largest_columns = 0;  // of the matrices made
+long used = 0;                              // entries read or written
 
 bool close(double got, double expected) {
   return std::abs(got - expected) <= tolerance * (1 + std::abs(expected)) || got == expected;
@@ -140,6 +141,7 @@ std::size_t Matrix::index(int i, int j, const Place& at) const {
                             ") in a matrix " + shape() + " " + in_brackets(at) +
                             (rows * columns == 0 ? empty : ""));
   }
+  ++used;
   return static_cast<std::size_t>(i) * columns + j;
 }
 
@@ -208,7 +210,11 @@ Matrix largest_made() {
   largest.columns = largest_columns;
   return largest;
 }
-void forget_sizes() { largest_rows = largest_columns = 0; }
+long entries_used() { return used; }
+void count_anew() {
+  largest_rows = largest_columns = 0;
+  used = 0;
+}
 
 // ---- the judge ----------------------------------------------------------------------------------
 void write_here(const Place& at) {

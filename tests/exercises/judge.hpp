@@ -55,9 +55,11 @@ class Matrix {
 /// Uniform numbers in [-1, 1), the same at each call.
 [[nodiscard]] Matrix random_matrix(int rows, int columns, unsigned seed = 1);
 
-/// Shape of the largest matrix that was made since forget_sizes(); it has no numbers.
+/// Shape of the largest matrix that was made since count_anew(); it has no numbers.
 [[nodiscard]] Matrix largest_made();
-void forget_sizes();
+/// How often an entry of a matrix was read or written since count_anew(), by matmul, too.
+[[nodiscard]] long entries_used();
+void count_anew();
 
 /// An answer with a usual mistake in it, and what to say to whoever made it.
 struct Mistake {
