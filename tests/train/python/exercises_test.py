@@ -49,3 +49,14 @@ class Exercises(unittest.TestCase):
                 source = part.read_text(encoding="utf-8")
                 self.assertIn(right, source)
                 self.assertFalse(run(notebook, source.replace(right, wrong))[0])
+
+    def test_a_backward_that_forms_n_by_m_is_refused(self):
+        notebook = next(notebook for notebook in NOTEBOOKS if "_08_" in notebook.name)
+        orders = (ROOT / "tests/exercises/solutions/08_linear_attention.py").read_text(encoding="utf-8").split("def backward")[0]
+        solved, said = run(notebook, orders + """
+def backward(q, k, v, s, dout):
+    w, dw = s * (q @ k.T), s * (dout @ v.T)
+    return dw @ k, dw.T @ q, w.T @ dout
+""")
+        self.assertFalse(solved)
+        self.assertRegex(said, r"(?s)gradcheck passed.*Not yet: at N = M = 2000 backward takes \d+ MB")
