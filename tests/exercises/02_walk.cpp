@@ -21,7 +21,7 @@
 //   - A node may pass on its grad only when it is complete. In which order must one walk?
 //   - Nodes that f does not depend on have grad 0, whatever stood there before.
 //
-// The real one: Tape::backward in autograd/tape.cpp; page 1 of the tour (tests/tour/01_tape.cpp).
+// The real one: Tape::backward in autograd/tape.cpp.
 #include "tests/exercises/judge.hpp"
 
 using namespace skytape::exercises;
