@@ -13,15 +13,18 @@
 //   skein_simplenorm  sampled    softmax over the sampled columns     no (keep_pilot)
 //   skein_nonorm      sampled    exact row sums: quadratic time       no (keep_pilot)
 //
-//   time     forward 4 N S D multiply-adds per head, drawing columns 2 N S D; nonorm + N^2 D;
-//            backward 10 N S D
-//   memory   saved: masked q, k, v and out; scores are made again. Drawing: N S per head
+//   time     multiply-adds per head: forward 4 N S D, drawing columns N S D, backward 10 N S D.
+//            Ablations: forward 2 N S D, drawing 2 N S D (uniform: none), backward 5 N S D; nonorm
+//            adds N^2 D to forward and 3 N^2 D to backward
+//   memory   saved: masked q, k, v and out; scores are made again. Drawing: N S per head, none for
+//            uniform
 //
 // The idea of this implementation. The geometric mean of a row's sampled entries exp(q.k_c) is
 // exp(q.k'), k' the mean of the sampled keys. So adaptive normalisation is exactly softmax
 // attention over d + 1 keys: the sampled ones, and k' with the mean value of the columns left out,
 // counted m - d times. Pilots, simple normalisation and exact row sums are softmax attention too,
-// so tiled.hpp does all the work, stably and without any N x S array.
+// so tiled.hpp does all the work, stably and without any N x S array. Only the drawing of columns
+// makes one: the pilots' scores.
 //
 // Deviations. From the paper: as the authors' code, columns are drawn without replacement, nonorm
 // has no weights 1 / (d p) (weighted = 1 draws with replacement and has them), the ablations drop
@@ -429,7 +432,9 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
   spec.paper = paper;
   spec.idea = idea;
   spec.cost = cost;
-  spec.memory = "N S per head while columns are drawn, else 2 N";
+  const bool sampled = parts.columns == Columns::sampled;
+  spec.memory = sampled ? "N S per head while columns are drawn, else 2 N" : "2 N";
+  spec.sequential = "O(log N)";  // the race of the columns
   spec.random = true;
   spec.per_example = false;  // the shortest example bounds the features of all
   spec.exact = {{"columns = all tokens", "softmax", {}, all_columns}};
@@ -441,7 +446,6 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
   Config defaults;
   defaults.parts = parts;
   spec.cost_at = [defaults](const CostSizes& s) { return cost_at(defaults, s); };
-  if (parts.columns == Columns::sampled) spec.sequential = "O(log N)";  // the race of the columns
   return register_method<Skeinformer>(std::move(spec), defaults);
 }
 
