@@ -124,6 +124,7 @@ class Longformer final : public Method {
   //   y = T X    O = y F^T + (T 1) bias                                                    (5)
   //
   //   (5)  dF = G^T y    dbias = sum of (T 1) G    dy = G F    dT = dy X^T    dX = T^T dy
+  //        The term (G bias) 1^T of dT is left out: it is constant along a row, so (4) removes it.
   //   (4)  dS = T (dT - rows' sums of T dT)    du = dS X    dX += dS^T u
   //   (3)  da = du C^T / sqrt D    dC = a^T du / sqrt D
   //        dA = da^T X_g    dbias = sum of da    dX_g += da A
