@@ -50,7 +50,7 @@ int main() {
     j.asks("the slope at 0 is s(0), as the other term has the factor x")
         .same(
             "dx", silu_backward(0, 1), 0.5,
-            "By the product rule dy/dx = s(x) + x s'(x); at 0 it is s(0).",
+            "By the product rule f'(x) = s(x) + x s'(x); at 0 it is s(0).",
             {{0.75, "The second term, s'(x), lacks its factor x."},
              {0,
               "This is the term x s'(x) alone. By the product rule there is another one: s(x)."}});
@@ -58,7 +58,7 @@ int main() {
     j.asks("the slope at 1.5")
         .same(
             "dx", silu_backward(1.5, 1), slope,
-            "By the product rule dy/dx = s(x) + x s'(x), with s'(x) = s(x) (1 - s(x)).",
+            "By the product rule f'(x) = s(x) + x s'(x), with s'(x) = s(x) (1 - s(x)).",
             {{s, "This is s(x) alone. x s(x) is a product of two things that both change with x."},
              {s - 1.5 * s * (1 - s), "The sign of the second term is wrong: s grows with x."},
              {s + s * (1 - s), "The second term, s'(x), lacks its factor x."}});

@@ -1,7 +1,7 @@
 // The whole engine on one page: a tape, five operations, attention twice, training, the proof
 //
 // No header of ours is used here: this is all that a tape and an attention method need. Each part
-// names the file where the real one lives. dy is dLoss/dy; N tokens of K kinds, E numbers each.
+// names the file where the real one lives. dy is dLoss/dy; N tokens of C kinds, E numbers each.
 // It runs alone: g++ -std=c++20 -DDOCTEST_CONFIG_IMPLEMENT_WITH_MAIN tests/tour/00_whole.cpp
 #include <doctest/doctest.h>
 
@@ -139,7 +139,7 @@ int linear_attention(Tape& tape, int q_at, int k_at, int v_at) {
 // ---- a model (nn/model.cpp) and a task of two lines (data/tasks/) -------------------------------
 constexpr int kN = 8, kKinds = 4, kE = 6;
 // Is there a token 3 among the eight? Returns the loss. The tape's first nodes are the parameters:
-// 0: one row for each kind, [K, E]; 1 to 3: W_q, W_k, W_v, [E, E]; 4: [E, 2].
+// 0: one row for each kind, [C, E]; 1 to 3: W_q, W_k, W_v, [E, E]; 4: [E, 2].
 double forward(Tape& tape, const Matrices& w, auto attention, std::mt19937& random) {
   Matrix ids{kN, kKinds};  // one row a token, a one at its kind
   int label = 0;
