@@ -19,8 +19,10 @@
 //     the features; at most N. `samples` and `top` override them.
 //   - informer_mask samples floor(m u) among m tokens, hence the first m positions even if the
 //     mask has holes, as in the code.
-//   - A padded query has measure zero and may be chosen; its output is the mean either way. A batch
-//     that is trimmed chooses the rows that the padded one would.
+//   - For informer a padded query is one like all others. In informer_mask it is zero: its sampled
+//     measure is 0, its exact one log m with m tokens, the smallest possible. It may be chosen; its
+//     output is the mean either way. A batch that is trimmed chooses the rows that the padded one
+//     would.
 //   - The code's attention dropout is never applied; here there is none. In informer_mask a
 //     sequence without real tokens gives zero output and zero gradients.
 //
