@@ -82,6 +82,11 @@ int main() {
               {{first,
                 "Only the first kThreads entries are in it: go on to t + kThreads, t + 2 kThreads "
                 "…."}});
+      const int most = faults.most_reads(), share = (n + kThreads - 1) / kThreads;
+      j.asks("(a) no thread reads more than " + std::to_string(share) + " of " + std::to_string(n))
+          .holds(most <= share, "A thread of row_sums reads " + std::to_string(most) +
+                                    " numbers, so that the others wait for it. Entries t, t + "
+                                    "kThreads, … are the share of thread t.");
     }
     struct Size {
       int n, m, d;
@@ -92,7 +97,7 @@ int main() {
       const int down = (n + kTile - 1) / kTile, right = (m + kTile - 1) / kTile;
       run("products", products, dim3(right, down), dim3(kTile, kTile), of_q.numbers(),
           of_k.numbers(), to.data(), n, m, d);
-      const auto reads = static_cast<int>(faults.reads);
+      const int reads = faults.all_reads();
       const std::string size =
           "n, m, d = " + std::to_string(n) + ", " + std::to_string(m) + ", " + std::to_string(d);
       j.asks("(b) Q K^T, " + size)

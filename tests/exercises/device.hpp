@@ -3,8 +3,10 @@
 // train/scripts/exercise.sh.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,11 +21,16 @@ using cuda_simulator::shared;
 
 namespace skytape::exercises {
 
-/// An error of a kernel, which cannot throw; run() looks at it.
+/// What was seen of a kernel: its errors, as it cannot throw, and its reads; run() begins it anew.
 struct DeviceFaults {
-  std::string to_write;       // where a kernel is still to be written
-  std::uint32_t reads = 0;    // of Numbers
-  int outside = 0, size = 0;  // an index beyond Numbers of this size; size 0: none
+  std::string to_write;              // where a kernel is still to be written
+  std::vector<std::uint32_t> reads;  // of Numbers, by each thread of the grid
+  int outside = 0, size = 0;         // an index beyond Numbers of this size; size 0: none
+
+  [[nodiscard]] int all_reads() const { return std::accumulate(reads.begin(), reads.end(), 0); }
+  [[nodiscard]] int most_reads() const {  // of a thread
+    return static_cast<int>(*std::max_element(reads.begin(), reads.end()));
+  }
 };
 inline DeviceFaults faults;
 
@@ -39,7 +46,9 @@ struct Numbers {
   const float* data;
   int size;
   float operator[](int i) const {
-    __atomic_fetch_add(&faults.reads, 1, __ATOMIC_RELAXED);
+    const unsigned block = blockIdx.y * gridDim.x + blockIdx.x;
+    const unsigned thread = threadIdx.y * blockDim.x + threadIdx.x;
+    ++faults.reads[block * blockDim.x * blockDim.y + thread];
     if (i >= 0 && i < size) return data[i];
     faults.outside = i;
     faults.size = size;
@@ -100,6 +109,7 @@ void run(const char* name, void (*kernel)(P...), dim3 blocks, dim3 threads, A...
   cudaStream_t stream = nullptr;
   (void)cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   faults = {};
+  faults.reads.assign(std::size_t{1} * blocks.x * blocks.y * threads.x * threads.y, 0);
   cuda_simulator::launch(name, kernel, blocks, threads, 1, 0, stream, arguments...);
   const cudaError_t status = cudaGetLastError();
   std::string seen = status == cudaSuccess ? "" : cudaGetErrorString(status);
