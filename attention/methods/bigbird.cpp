@@ -52,9 +52,7 @@ constexpr std::int64_t kFewestBlocks = 5;  // the window and both ends, all diff
 std::vector<std::int32_t> whole_candidates(std::int64_t i, std::int64_t blocks) {
   std::vector<std::int32_t> candidates;
   for (std::int64_t j = 1; j < blocks - 1; ++j) {
-    const bool listed =
-        std::abs(i - j) <= 1 || (i == 1 && j == 2) || (i == blocks - 2 && j == i - 1);
-    if (!listed) candidates.push_back(static_cast<std::int32_t>(j));
+    if (std::abs(i - j) > 1) candidates.push_back(static_cast<std::int32_t>(j));
   }
   return candidates;
 }
