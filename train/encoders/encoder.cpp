@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
 #include <set>
 
@@ -107,6 +108,16 @@ class Tensors {
     fail(name_of(parameter), fmt::format("has a value that is not finite in {} (element {})",
                                          name(dtype), bad - all.begin()));
   }
+  /// Returns whether two parameters have the same bits; the first is then used.
+  [[nodiscard]] bool same(const std::string& parameter, const std::string& other) {
+    const auto a = tensors_.find(name_of(parameter)), b = tensors_.find(name_of(other));
+    if (a == tensors_.end() || b == tensors_.end()) return false;
+    const Tensor &x = *a->second, &y = *b->second;
+    if (x.dtype() != y.dtype() || x.shape() != y.shape()) return false;
+    if (x.bytes() > 0 && std::memcmp(x.raw(), y.raw(), x.bytes()) != 0) return false;
+    used_.insert(a->first);
+    return true;
+  }
   [[nodiscard]] std::vector<std::string> unused() const {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors_) {
@@ -144,17 +155,40 @@ void check_sizes(Tensors& tensors, const nn::BertConfig& model) {
   }
 }
 
-/// The head that predicts hidden tokens, if the file has all of it.
-std::vector<NamedTensor> head_of(Tensors& tensors, const nn::BertConfig& model, DType dtype) {
+bool has_head(const Tensors& tensors, const nn::BertConfig& model) {
   const std::vector<HeadTensor> wanted = head_tensors(model);
-  const bool whole = std::all_of(wanted.begin(), wanted.end(), [&](const HeadTensor& tensor) {
-    return tensors.contains(tensor.name);
-  });
-  std::vector<NamedTensor> head;
-  for (const HeadTensor& tensor : wanted) {
-    if (whole) head.emplace_back(tensor.name, tensors.values(tensor.name, tensor.shape, dtype));
+  return std::all_of(wanted.begin(), wanted.end(),
+                     [&](const HeadTensor& tensor) { return tensors.contains(tensor.name); });
+}
+
+/// Returns whether the decoder of the head is the embedding. `tied`: config.json says that one that
+/// is not stored is.
+bool has_tied_head(Tensors& tensors, bool tied) {
+  const auto same = [&](const char* decoder, const char* other, bool otherwise) {
+    return tensors.contains(decoder) ? tensors.same(decoder, other) : otherwise;
+  };
+  const bool weight =
+      same("masked_head.decoder.weight", "model.embeddings.word_embeddings.weight", tied);
+  return same("masked_head.decoder.bias", "masked_head.bias", true) && weight;
+}
+
+/// Takes the head that predicts hidden tokens, if the file has all of it and this program's head
+/// can be it; says otherwise why it is not used.
+void take_head(Tensors& tensors, DType dtype, Encoder& encoder) {
+  const nn::BertConfig& model = encoder.facts.model;
+  const bool whole = has_head(tensors, model);
+  const bool tied = has_tied_head(tensors, encoder.facts.tied);
+  if (whole && tied) {
+    for (const HeadTensor& tensor : head_tensors(model)) {
+      encoder.head.emplace_back(tensor.name, tensors.values(tensor.name, tensor.shape, dtype));
+    }
   }
-  return head;
+  encoder.unused = tensors.unused();
+  if (!whole || tied) return;
+  const std::string name = encoder.facts.kind == EncoderKind::bert ? "cls.predictions" : "lm_head";
+  std::erase_if(encoder.unused,
+                [&](const std::string& unused) { return unused.starts_with(name + "."); });
+  encoder.unused.push_back(name + " (its decoder is not the embedding)");
 }
 
 /// The weights that an encoder of that kind has before its training.
@@ -240,8 +274,7 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
       p.value.copy_from(tensors.values(p.name, p.shape, choice.dtype).to(choice.device));
     }
   }
-  encoder.head = head_of(tensors, config, choice.dtype);
-  encoder.unused = tensors.unused();
+  take_head(tensors, choice.dtype, encoder);
   return encoder;
 }
 

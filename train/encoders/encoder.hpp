@@ -19,7 +19,7 @@ struct Encoder {
   std::int32_t hidden = 0;           // id that stands for a hidden token: [MASK], <mask>
   std::unique_ptr<nn::BertEncoder> model;
   /// The tensors of the head that predicts hidden tokens, by the names in nn::Model; empty: the
-  /// file has none.
+  /// file has none, or one whose decoder is not the embedding, as that of nn::Model is.
   std::vector<NamedTensor> head;
   std::vector<std::string> fresh;   // parameters that the file does not have: a method's own
   std::vector<std::string> unused;  // tensors of the file that no encoder has

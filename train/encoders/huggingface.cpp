@@ -53,6 +53,11 @@ class Config {
     if (!(number >= low && number <= high)) fail(key, fmt::format("a number in {}..{}", low, high));
     return number;
   }
+  [[nodiscard]] bool flag(const char* key, bool otherwise) const {
+    const Json& value = find(key);
+    if (!value.is_null() && !value.is_boolean()) fail(key, "true or false");
+    return value.is_null() ? otherwise : value.get<bool>();
+  }
   /// The key must have this value, or be absent.
   void require(const char* key, const Json& wanted) const {
     const Json& value = find(key);
@@ -163,6 +168,7 @@ EncoderFacts facts_of_huggingface(const Json& values, const std::string& file) {
   }
   model.norm_epsilon = config.real("layer_norm_eps", 1e-20, 0.1, 1e-12);
   facts.padding_id = config.natural("pad_token_id", 0, model.vocabulary - 1, roberta ? 1 : 0);
+  facts.tied = config.flag("tie_word_embeddings", true);
   if (facts.longest() < 3) {
     config.fail("max_position_embeddings", fmt::format("at least {}", facts.first_position() + 3));
   }
@@ -200,7 +206,8 @@ std::string huggingface_name(EncoderKind kind, const std::string& parameter) {
     std::string name = parameter.substr(kHead.size());
     if (name.starts_with("norm.")) name.replace(0, 4, bert ? "LayerNorm" : "layer_norm");
     if (!bert) return "lm_head." + name;
-    return (name == "bias" ? "cls.predictions." : "cls.predictions.transform.") + name;
+    const bool transforms = name != "bias" && !name.starts_with("decoder.");
+    return (transforms ? "cls.predictions.transform." : "cls.predictions.") + name;
   }
   constexpr std::pair<std::string_view, std::string_view> kParts[] = {
       {".mha.W_q", ".attention.self.query"},      {".mha.W_k", ".attention.self.key"},

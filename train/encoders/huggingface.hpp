@@ -20,6 +20,7 @@ struct EncoderFacts {
   EncoderKind kind = EncoderKind::bert;
   nn::BertConfig model;
   std::int64_t padding_id = 0;
+  bool tied = true;  // a head of hidden tokens without a decoder of its own has the embedding's
 
   /// The position of a text's first token: RoBERTa counts from behind the padding's number.
   [[nodiscard]] std::int64_t first_position() const {

@@ -29,6 +29,10 @@ bool of_method(const std::string& name) { return name.find(".mha.attn.") != name
 bool of_encoder(const std::string& name) { return name.starts_with("model."); }
 /// The head of masked-token prediction, which a pre-training takes over.
 bool of_masked_head(const std::string& name) { return name.starts_with("masked_head."); }
+/// The heads of nn::Model, which lists show as a whole.
+bool of_head(const std::string& name) {
+  return of_masked_head(name) || name.starts_with("seq_classifer.");
+}
 /// Tables that the settings say alone: nothing in them was learned.
 bool computed(const std::string& name) {
   return name == "model.rotary_angles" || name == "model.embeddings.position_waves" ||
@@ -42,9 +46,10 @@ bool of_places(const std::string& name) {
          name == "model.embeddings.token_type_embeddings.weight";
 }
 
-/// Returns the name that lists show for a tensor: a head as a whole, a layer's part for all layers.
+/// Returns the name that lists show for a tensor: a head of ours as a whole, a layer's part for all
+/// layers.
 std::string part_of(const std::string& name) {
-  if (!of_encoder(name)) return name.substr(0, name.find('.'));
+  if (of_head(name)) return name.substr(0, name.find('.'));
   static constexpr std::string_view kLayer = "transformer_";
   std::string part = name;
   if (const std::size_t at = part.find(kLayer); at != part.npos) {

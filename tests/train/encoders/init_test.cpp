@@ -6,6 +6,7 @@
 
 #include "data/files/json.hpp"
 #include "data/unicode/unicode.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
@@ -215,6 +216,52 @@ TEST_CASE("the head that predicts hidden tokens comes along where the file has i
   // A run of the task has no use for it.
   nn::Model task(model_like(encoder.facts), DType::f32, Device::cpu, 3);
   CHECK(contains(load_initial_weights(copy, task, config_like(encoder, 24)), "masked_head"));
+}
+
+TEST_CASE("a head of hidden tokens whose decoder is not the embedding starts fresh") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const fs::path headed = with_head(folder);
+  const std::vector<NamedTensor> before = read_huggingface_weights(headed).tensors;
+  const auto tensor = [&](const std::string& name) {
+    for (const auto& [known, value] : before) {
+      if (known == name) return value;
+    }
+    return Tensor();
+  };
+  const std::string config_before = read_file(headed / "config.json");
+  const auto said_with = [&](std::vector<NamedTensor> more, const Json& tied) {
+    more.insert(more.end(), before.begin(), before.end());
+    write_safetensors(headed / "model.safetensors", more, {});
+    Json changed = data::parse_json(config_before);
+    if (!tied.is_null()) changed["tie_word_embeddings"] = tied;
+    folder.write("headed/config.json", data::json_text(changed));
+    const Encoder encoder = load_encoder(headed);
+    nn::ModelConfig config = model_like(encoder.facts);
+    config.objective = nn::Objective::predict_masked;
+    nn::Model model(config, DType::f32, Device::cpu, 3);
+    return load_initial_weights(headed, model, config_like(encoder, 24));
+  };
+  const Tensor words = tensor("embeddings.word_embeddings.weight");
+  const Tensor bias = tensor("cls.predictions.bias");
+  const std::string decoder = "cls.predictions.decoder.";
+  const char* const loaded =
+      "fresh: nothing; not used of it: embeddings.position_ids, pooler.dense";
+  const char* const fresh =
+      "fresh: masked_head; not used of it: embeddings.position_ids, pooler.dense, "
+      "cls.predictions (its decoder is not the embedding)";
+  for (const Json& tied : {Json(), Json(true)}) {
+    CHECK(contains(said_with({}, tied), loaded));
+    CHECK(
+        contains(said_with({{decoder + "weight", words}, {decoder + "bias", bias}}, tied), loaded));
+    CHECK(contains(said_with({{decoder + "weight", tensor::add(words, words)}}, tied), fresh));
+    CHECK(contains(said_with({{decoder + "bias", tensor::add(bias, bias)}}, tied), fresh));
+  }
+  CHECK(contains(said_with({}, false), fresh));
+  CHECK(contains(said_with({{decoder + "weight", words}}, false), loaded));
+  CHECK(contains(said_with({{decoder + "weight", tensor::add(words, words)}}, false), fresh));
+  CHECK(contains(error_of<DataError>([&] { (void)said_with({}, "no"); }),
+                 "tie_word_embeddings: expected true or false, got \"no\""));
 }
 
 TEST_CASE("encoders that do not fit a run are refused with what differs") {
