@@ -88,17 +88,18 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
     refuse(path,
            fmt::format("tensor {} has dtype {}, which the format does not know", name, dtype));
   }
+  const Json& shape = value.at("shape");
+  if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
+    refuse(path, fmt::format("tensor {} has {} axes, at most {} are known", name, shape.size(),
+                             Shape::kMaxRank));
+  }
   std::vector<std::int64_t> sizes;
-  for (const Json& size : value.at("shape")) {
+  for (const Json& size : shape) {
     if (!size.is_number_unsigned()) {
       refuse(path, fmt::format("tensor {}: a size is no natural number", name));
     }
     sizes.push_back(size.get<std::int64_t>());
     if (sizes.back() < 0) refuse(path, fmt::format("tensor {}: a size is out of range", name));
-  }
-  if (sizes.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    refuse(path, fmt::format("tensor {} has {} axes, at most {} are known", name, sizes.size(),
-                             Shape::kMaxRank));
   }
   entry.shape = Shape(sizes);
   const Json& range = value.at("data_offsets");

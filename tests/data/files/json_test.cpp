@@ -95,6 +95,26 @@ TEST_CASE("broken JSON text is refused without the parser's own marks") {
   CHECK(json_text(parse_json(levels)) == levels);
 }
 
+TEST_CASE("JSON text takes time in proportion to its length, however many objects are in one") {
+  // Quadratic time would be minutes.
+  constexpr int kObjects = 200'000;
+  std::string text = "{";
+  for (int i = 0; i < kObjects; ++i) text += (i > 0 ? ",\"" : "\"") + std::to_string(i) + "\":{}";
+  const Json members = parse_json(text + "}");
+  CHECK(members.size() == kObjects);
+  CHECK(members.at("7") == Json::object());
+}
+
+TEST_CASE("all kinds of JSON values are read, at any place") {
+  const char* const text = R"({"a":[[],{},[null,true,{"b":[-3,0.5,"c"]}],7],"d":{"e":{}},"f":[]})";
+  CHECK(json_text(parse_json(text)) == text);
+  for (const char* single : {"null", "false", "-2", "1.5", "\"x\"", "[]", "{}"}) {
+    CHECK(json_text(parse_json(single)) == single);
+  }
+  CHECK(problem([] { (void)parse_json("{} 1"); }).starts_with("parse error at line 1, column 4"));
+  CHECK(problem([] { (void)parse_json("[1e999]"); }).starts_with("number overflow"));
+}
+
 TEST_CASE("JSON text is UTF-8, whatever bytes it is made of") {
   const Json odd = {{"text", "\xc3\xa9 \xff"}};
   CHECK(problem([&] { (void)json_text(odd); }).starts_with("invalid UTF-8 byte"));
