@@ -211,6 +211,12 @@ void TokeniserConfig::require_same(std::string_view key, bool value,
       path_.string(), key, !value, part, value));
 }
 
+void TokeniserConfig::require(const char* key, const Json& wanted) const {
+  const Json& value = member(config_, key);
+  if (value.is_null() || value == wanted) return;
+  refuse_part(path_.string(), key, json_text(wanted), value);
+}
+
 std::vector<std::string> entries_in(const Json& vocabulary, const std::string& name) {
   const auto fail = [&](const std::string& what) {
     throw DataError(fmt::format(
@@ -261,6 +267,36 @@ void TokenizerJson::require(const char* part, const char* key, const Json& wante
   const Json& value = member(content_, part, key);
   if (value.is_null() || value == wanted) return;
   refuse(fmt::format("{}.{}", part, key), json_text(wanted), value);
+}
+
+void TokenizerJson::require_ends(const SpecialToken& first, const SpecialToken& last) const {
+  const Json& processor = part("post_processor");
+  const Json& type = member(processor, "type");
+  bool same = false;
+  if (type == "BertProcessing" || type == "RobertaProcessing") {
+    const auto is = [](const Json& pair, std::int32_t number) {
+      return pair.is_array() && pair.size() == 2 && pair[1] == number;
+    };
+    same = is(member(processor, "cls"), first.number) && is(member(processor, "sep"), last.number);
+  } else if (type == "TemplateProcessing") {
+    const auto is = [&](const Json& piece, std::int32_t number) {
+      const Json& token = member(piece, "SpecialToken");
+      const Json& name = member(token, "id");
+      return name.is_string() && member(token, "type_id") == 0 &&
+             member(processor, "special_tokens", name.get<std::string>(), "ids") ==
+                 Json::array({number});
+    };
+    const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+    const Json& pieces = member(processor, "single");
+    same = pieces.is_array() && pieces.size() == 3 && is(pieces[0], first.number) &&
+           pieces[1] == text && is(pieces[2], last.number);
+  }
+  if (same) return;
+  refuse("post_processor",
+         fmt::format("BertProcessing, RobertaProcessing or TemplateProcessing that puts {} ({}) in "
+                     "front of a text and {} ({}) behind it, with type 0",
+                     printable(first.text), first.number, printable(last.text), last.number),
+         processor);
 }
 
 void TokenizerJson::require_same(const std::filesystem::path& other,

@@ -37,6 +37,8 @@ class TokeniserConfig {
   /// A tokenizer.json next to it says `value` of the same: DataError naming both unless `key` is
   /// not said, has that value, or belongs to a class of tokenisers that reads tokenizer.json alone.
   void require_same(std::string_view key, bool value, const std::string& part) const;
+  /// A member must have this value, or be absent or null.
+  void require(const char* key, const Json& wanted) const;
 
  private:
   std::filesystem::path path_;
@@ -66,6 +68,8 @@ class TokenizerJson {
   void require_model(const char* type) const;
   /// A member of a part must have this value, or be absent or null.
   void require(const char* part, const char* key, const Json& wanted) const;
+  /// The post-processor must put these two around a text, and nothing else.
+  void require_ends(const SpecialToken& first, const SpecialToken& last) const;
   /// Refuses a list that stands in a separate file, too, and is another there: "vocab.txt: 3 is
   /// 'b', but 'c' in tokenizer.json". It may be longer here.
   void require_same(const std::filesystem::path& other, const std::vector<std::string>& theirs,

@@ -37,20 +37,6 @@ Json config_of(const EncoderFacts& facts) {
           {"layer_norm_eps", model.norm_epsilon},       {"pad_token_id", facts.padding_id}};
 }
 
-std::shared_ptr<const data::Vocabulary> read_vocabulary(EncoderKind kind, const fs::path& folder) {
-  const bool bert = kind == EncoderKind::bert;
-  const fs::path json = folder / "tokenizer.json";
-  if (!fs::exists(folder / (bert ? "vocab.txt" : "vocab.json")) && fs::exists(json)) {
-    const data::TokenizerJson whole(json);  // today's Transformers save it alone
-    if (whole.model_type() == "WordPiece") return data::wordpiece_of(whole);
-    if (whole.model_type() == "BPE") return data::byte_level_bpe_of(whole);
-    if (whole.model_type() == "Unigram") return data::unigram_of(whole);
-    whole.refuse("model.type", "WordPiece, BPE or Unigram", Json(whole.model_type()));
-  }
-  if (bert) return data::read_wordpiece(folder / "vocab.txt");
-  return data::read_byte_level_bpe(folder);
-}
-
 bool is_ours(const Json& config) {
   return config.is_object() && data::member(config, "phase") == Json(kPhase);
 }
@@ -216,6 +202,45 @@ std::int32_t require_entry(const Encoder& encoder, const std::string& entry) {
       fmt::format("{}: the vocabulary has no entry {}", encoder.folder.string(), entry));
 }
 
+/// Finds the tokens around every text and the one that stands for hidden tokens.
+void find_special(Encoder& encoder) {
+  const bool bert = encoder.vocabulary->kind() == data::WordPiece::kKind;
+  encoder.first = require_entry(encoder, bert ? "[CLS]" : "<s>");
+  encoder.last = require_entry(encoder, bert ? "[SEP]" : "</s>");
+  encoder.hidden = require_entry(encoder, bert ? "[MASK]" : "<mask>");
+}
+
+std::shared_ptr<const data::Vocabulary> vocabulary_of(const data::TokenizerJson& json) {
+  if (json.model_type() == "WordPiece") return data::wordpiece_of(json);
+  if (json.model_type() == "BPE") return data::byte_level_bpe_of(json);
+  if (json.model_type() == "Unigram") return data::unigram_of(json);
+  json.refuse("model.type", "WordPiece, BPE or Unigram", Json(json.model_type()));
+}
+
+/// Reads the tokeniser that Transformers saved in the encoder's folder.
+void read_tokeniser(Encoder& encoder) {
+  const bool bert = encoder.facts.kind == EncoderKind::bert;
+  const fs::path& folder = encoder.folder;
+  const fs::path json = folder / "tokenizer.json";
+  const auto read_lists = [&]() -> std::shared_ptr<const data::Vocabulary> {
+    if (bert) return data::read_wordpiece(folder / "vocab.txt");
+    return data::read_byte_level_bpe(folder);
+  };
+  data::TokeniserConfig(folder).require("truncation_side", "right");
+  if (!fs::exists(json)) {
+    encoder.vocabulary = read_lists();
+    return find_special(encoder);
+  }
+  const data::TokenizerJson whole(json);  // today's Transformers save it alone
+  const bool alone = !fs::exists(folder / (bert ? "vocab.txt" : "vocab.json"));
+  encoder.vocabulary = alone ? vocabulary_of(whole) : read_lists();
+  find_special(encoder);
+  const auto token = [&](std::int32_t number) {
+    return data::SpecialToken{encoder.vocabulary->entry(number), number};
+  };
+  whole.require_ends(token(encoder.first), token(encoder.last));
+}
+
 }  // namespace
 
 bool holds_encoder(const fs::path& folder) {
@@ -238,8 +263,12 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   encoder.facts = facts_in(json, file);
   encoder.folder = folder;
   const EncoderKind kind = encoder.facts.kind;
-  encoder.vocabulary =
-      ours ? data::vocabulary_in(data::member(json, "tokeniser")) : read_vocabulary(kind, folder);
+  if (ours) {
+    encoder.vocabulary = data::vocabulary_in(data::member(json, "tokeniser"));
+    find_special(encoder);
+  } else {
+    read_tokeniser(encoder);
+  }
   SafetensorsFile weights;
   if (!choice.untrained) {
     weights =
@@ -251,10 +280,6 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
         fmt::format("{}: vocab_size is {}, but the vocabulary next to it has {} entries",
                     file.string(), rows, encoder.vocabulary->size()));
   }
-  const bool bert = encoder.vocabulary->kind() == data::WordPiece::kKind;
-  encoder.first = require_entry(encoder, bert ? "[CLS]" : "<s>");
-  encoder.last = require_entry(encoder, bert ? "[SEP]" : "</s>");
-  encoder.hidden = require_entry(encoder, bert ? "[MASK]" : "<mask>");
 
   nn::BertConfig& config = encoder.facts.model;
   config.attention = choice.attention;

@@ -1,5 +1,7 @@
 // Pre-trained encoders: their outputs are compared with those of Hugging Face's Transformers
 // (tests/goldens), the copy that import makes, and folders that are broken.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -70,6 +72,27 @@ std::string error_with(const fs::path& encoder, const char* key, const Json& val
   const std::string error = error_of<DataError>([&] { (void)load_encoder(encoder); });
   std::ofstream(encoder / "config.json") << before;
   return error;
+}
+
+/// A post-processor of a tokenizer.json that puts two tokens around a text.
+Json processor(const char* type, const char* first, std::int32_t first_id, const char* last,
+               std::int32_t last_id) {
+  if (std::string(type) != "TemplateProcessing") {
+    return {{"type", type},
+            {"cls", Json::array({first, first_id})},
+            {"sep", Json::array({last, last_id})}};
+  }
+  const auto piece = [](const char* kind, const char* id) {
+    return Json{{kind, {{"id", id}, {"type_id", 0}}}};
+  };
+  const auto token = [](const char* text, std::int32_t id) {
+    return Json{{"id", text}, {"ids", Json::array({id})}, {"tokens", Json::array({text})}};
+  };
+  Json made = {{"type", type}};
+  made["single"] = Json::array(
+      {piece("SpecialToken", first), piece("Sequence", "A"), piece("SpecialToken", last)});
+  made["special_tokens"] = {{first, token(first, first_id)}, {last, token(last, last_id)}};
+  return made;
 }
 
 }  // namespace
@@ -289,9 +312,11 @@ TEST_CASE("an encoder with a tokenizer.json alone is read") {
     if (!before.is_null()) vocabulary["[unread " + entry + "]"] = before;
     vocabulary[entry] = i;
   }
-  const Json tokenizer = {{"normalizer", {{"type", "BertNormalizer"}}},
-                          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-                          {"model", {{"type", "WordPiece"}, {"vocab", vocabulary}}}};
+  Json tokenizer = {{"normalizer", {{"type", "BertNormalizer"}}},
+                    {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                    {"model", {{"type", "WordPiece"}, {"vocab", vocabulary}}}};
+  tokenizer["post_processor"] =
+      processor("BertProcessing", "[CLS]", whole.first, "[SEP]", whole.last);
   fs::remove(bert / "vocab.txt");
   std::ofstream(bert / "tokenizer.json") << data::json_text(tokenizer);
   const Encoder encoder = load_encoder(bert);
@@ -305,6 +330,74 @@ TEST_CASE("an encoder with a tokenizer.json alone is read") {
                  "model.type: expected WordPiece, BPE or Unigram"));
 }
 
+TEST_CASE("a tokenizer.json that puts other tokens around a text, or cuts its front, is refused") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const fs::path bert = copied(folder, "bert");
+  const Encoder whole = load_encoder(bert);
+  Json vocabulary = Json::object();
+  std::string lines;
+  for (std::int32_t i = 0; i < whole.vocabulary->size(); ++i) {
+    std::string entry = whole.vocabulary->entry(i);
+    if (vocabulary.contains(entry)) entry += std::to_string(i);
+    vocabulary[entry] = i;
+    lines += entry + "\n";
+  }
+  std::ofstream(bert / "vocab.txt") << lines;
+  for (const bool alone : {false, true}) {
+    CAPTURE(alone);
+    if (alone) fs::remove(bert / "vocab.txt");
+    const auto error_of_processor = [&](const Json& processor) {
+      const Json tokenizer = {{"normalizer", {{"type", "BertNormalizer"}}},
+                              {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                              {"post_processor", processor},
+                              {"model", {{"type", "WordPiece"}, {"vocab", vocabulary}}}};
+      std::ofstream(bert / "tokenizer.json") << data::json_text(tokenizer);
+      return error_of<DataError>([&] { (void)load_encoder(bert); });
+    };
+    const auto refused = [&](const Json& processor) {
+      const std::string error = error_of_processor(processor);
+      CAPTURE(error);
+      CHECK(contains(error, "tokenizer.json: post_processor: expected BertProcessing, "));
+      CHECK(contains(error, fmt::format("puts [CLS] ({}) in front of a text and [SEP] ({}) behind",
+                                        whole.first, whole.last)));
+    };
+    for (const char* type : {"BertProcessing", "RobertaProcessing", "TemplateProcessing"}) {
+      CAPTURE(type);
+      const auto made = [&](std::int32_t first, std::int32_t last) {
+        return processor(type, "[CLS]", first, "[SEP]", last);
+      };
+      CHECK(error_of_processor(made(whole.first, whole.last)) == "");
+      refused(made(whole.first + 1, whole.last));
+      refused(made(whole.first, whole.first));
+    }
+    refused(nullptr);
+    refused({{"type", "ByteLevel"}});
+    const Json good = processor("TemplateProcessing", "[CLS]", whole.first, "[SEP]", whole.last);
+    Json other = good;
+    other["single"].erase(0);
+    refused(other);
+    other = good;
+    other["single"].push_back(good["single"][2]);
+    refused(other);
+    for (std::size_t i = 0; i < 3; ++i) {
+      other = good;
+      other["single"][i].begin().value()["type_id"] = 1;
+      refused(other);
+    }
+    CHECK(error_of_processor(good) == "");
+  }
+  for (const char* side : {"left", "right"}) {
+    Json config = data::parse_json(read_file(kEncoders / "bert" / "tokenizer_config.json"));
+    config["truncation_side"] = side;
+    std::ofstream(bert / "tokenizer_config.json") << data::json_text(config);
+    const std::string error = error_of<DataError>([&] { (void)load_encoder(bert); });
+    CAPTURE(error);
+    CHECK(contains(error, "tokenizer_config.json: truncation_side: expected \"right\"") ==
+          (std::string(side) == "left"));
+  }
+}
+
 TEST_CASE("an XLM-RoBERTa is a RoBERTa with the pieces of Unigram in a tokenizer.json") {
   if (!unicode_or_skip()) return;
   const Folder folder;
@@ -315,6 +408,7 @@ TEST_CASE("an XLM-RoBERTa is a RoBERTa with the pieces of Unigram in a tokenizer
   std::ofstream(roberta / "config.json") << data::json_text(config);
   Json tokenizer = data::parse_json(read_file("tests/goldens/tokenisers/unigram/tokenizer.json"));
   tokenizer["pre_tokenizer"] = {{"type", "Metaspace"}};
+  tokenizer["post_processor"] = processor("RobertaProcessing", "<s>", 1, "</s>", 2);
   std::ofstream(roberta / "tokenizer.json") << data::json_text(tokenizer);
   const Encoder encoder = load_encoder(roberta);
   CHECK(encoder.facts.kind == EncoderKind::roberta);
