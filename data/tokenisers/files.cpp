@@ -184,7 +184,8 @@ Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
   try {
     return parse_json({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: not readable JSON: {}", path.string(), problem_of(error)));
+    throw DataError(
+        fmt::format("{}: not readable JSON: {}", path.string(), printable(problem_of(error), 300)));
   }
 }
 

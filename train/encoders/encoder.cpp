@@ -10,6 +10,7 @@
 
 #include "autograd/initial_values.hpp"
 #include "data/files/output.hpp"
+#include "data/files/printable.hpp"
 #include "data/tokenisers/byte_level_bpe.hpp"
 #include "data/tokenisers/files.hpp"
 #include "data/tokenisers/unigram.hpp"
@@ -107,15 +108,18 @@ class Tensors {
   [[nodiscard]] std::vector<std::string> unused() const {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : tensors_) {
-      if (!used_.contains(name)) names.push_back(name);
+      if (!used_.contains(name)) names.push_back(data::printable(name, 200));
     }
-    for (const auto& [name, dtype] : foreign_) names.push_back(fmt::format("{} ({})", name, dtype));
+    for (const auto& [name, dtype] : foreign_) {
+      names.push_back(fmt::format("{} ({})", data::printable(name, 200), dtype));
+    }
     return names;
   }
 
  private:
   [[noreturn]] void fail(const std::string& name, const std::string& what) const {
-    throw DataError(fmt::format("{}: tensor {} {}", folder_.string(), name, what));
+    throw DataError(
+        fmt::format("{}: tensor {} {}", folder_.string(), data::printable(name, 200), what));
   }
 
   bool ours_;

@@ -22,7 +22,7 @@ struct Encoder {
   /// file has none, or one whose decoder is not the embedding, as that of nn::Model is.
   std::vector<NamedTensor> head;
   std::vector<std::string> fresh;   // parameters that the file does not have: a method's own
-  std::vector<std::string> unused;  // tensors of the file that no encoder has
+  std::vector<std::string> unused;  // tensors of the file that no encoder has, printable
 };
 
 /// Returns whether a folder holds an encoder, of Hugging Face's or a copy, rather than a run.

@@ -14,6 +14,7 @@
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/files/printable.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::train {
@@ -30,6 +31,12 @@ constexpr const char* kChecksumKey = "skytape.checksum";
 
 std::span<const std::uint8_t> bytes_of(const Tensor& t) {
   return {static_cast<const std::uint8_t*>(t.raw()), t.bytes()};
+}
+
+/// Refuses a tensor by its name, which is whatever the file says.
+[[noreturn]] void refuse_tensor(const std::filesystem::path& path, const std::string& name,
+                                const std::string& problem) {
+  refuse(path, fmt::format("tensor {}{}", data::printable(name, 200), problem));
 }
 
 /// A type of numbers in files, and ours that takes them; nothing: none does.
@@ -70,7 +77,7 @@ std::uint64_t bytes_needed(const std::filesystem::path& path, const Entry& entry
   std::uint64_t bytes = entry.kind->bytes;
   for (const std::int64_t size : entry.shape) {
     if (size != 0 && bytes > limit / static_cast<std::uint64_t>(size)) {
-      refuse(path, fmt::format("tensor {} is larger than the file", entry.name));
+      refuse_tensor(path, entry.name, " is larger than the file");
     }
     bytes *= static_cast<std::uint64_t>(size);
   }
@@ -85,27 +92,28 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
     if (dtype == kind.name) entry.kind = &kind;
   }
   if (entry.kind == nullptr) {
-    refuse(path,
-           fmt::format("tensor {} has dtype {}, which the format does not know", name, dtype));
+    refuse_tensor(
+        path, name,
+        fmt::format(" has dtype {}, which the format does not know", data::printable(dtype)));
   }
   const Json& shape = value.at("shape");
   if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    refuse(path, fmt::format("tensor {} has {} axes, at most {} are known", name, shape.size(),
-                             Shape::kMaxRank));
+    refuse_tensor(path, name,
+                  fmt::format(" has {} axes, at most {} are known", shape.size(), Shape::kMaxRank));
   }
   std::vector<std::int64_t> sizes;
   for (const Json& size : shape) {
     if (!size.is_number_unsigned()) {
-      refuse(path, fmt::format("tensor {}: a size is no natural number", name));
+      refuse_tensor(path, name, ": a size is no natural number");
     }
     sizes.push_back(size.get<std::int64_t>());
-    if (sizes.back() < 0) refuse(path, fmt::format("tensor {}: a size is out of range", name));
+    if (sizes.back() < 0) refuse_tensor(path, name, ": a size is out of range");
   }
   entry.shape = Shape(sizes);
   const Json& range = value.at("data_offsets");
   if (!range.is_array() || range.size() != 2 || !range[0].is_number_unsigned() ||
       !range[1].is_number_unsigned()) {
-    refuse(path, fmt::format("tensor {}: data_offsets must be two natural numbers", name));
+    refuse_tensor(path, name, ": data_offsets must be two natural numbers");
   }
   entry.begin = range[0].get<std::uint64_t>();
   entry.end = range[1].get<std::uint64_t>();
@@ -121,16 +129,19 @@ void check_ranges(const std::filesystem::path& path, std::vector<Entry>& entries
   std::uint64_t at = 0;
   for (const Entry& entry : entries) {
     if (entry.begin != at || entry.end < entry.begin) {
-      refuse(path, fmt::format("tensor {} lies at bytes {}..{}, expected it to start at {}",
-                               entry.name, entry.begin, entry.end, at));
+      refuse_tensor(path, entry.name,
+                    fmt::format(" lies at bytes {}..{}, expected it to start at {}", entry.begin,
+                                entry.end, at));
     }
     if (entry.end > data_bytes) {
-      refuse(path, fmt::format("tensor {} ends at byte {} of {}: the file is truncated", entry.name,
-                               entry.end, data_bytes));
+      refuse_tensor(
+          path, entry.name,
+          fmt::format(" ends at byte {} of {}: the file is truncated", entry.end, data_bytes));
     }
     if (bytes_needed(path, entry, data_bytes) != entry.end - entry.begin) {
-      refuse(path, fmt::format("tensor {} has {} bytes, its shape needs another number", entry.name,
-                               entry.end - entry.begin));
+      refuse_tensor(
+          path, entry.name,
+          fmt::format(" has {} bytes, its shape needs another number", entry.end - entry.begin));
     }
     at = entry.end;
   }
@@ -176,7 +187,7 @@ Tensor read_tensor(std::ifstream& in, const std::filesystem::path& path, const E
     const std::string bytes = read_bytes(in, count, path);
     widen<std::int64_t, std::int32_t>(tensor, bytes.data(), [&](std::int64_t value) {
       if (value != static_cast<std::int32_t>(value)) {
-        refuse(path, fmt::format("tensor {}: {} does not fit 32 bits", entry.name, value));
+        refuse_tensor(path, entry.name, fmt::format(": {} does not fit 32 bits", value));
       }
       return static_cast<std::int32_t>(value);
     });
@@ -284,7 +295,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path,
       }
     }
   } catch (const data::JsonError& e) {
-    refuse(path, fmt::format("its header: {}", data::problem_of(e)));
+    refuse(path, fmt::format("its header: {}", data::printable(data::problem_of(e), 300)));
   }
   const std::uint64_t data_bytes = file_bytes - sizeof(length) - length;
   check_ranges(path, entries, data_bytes);

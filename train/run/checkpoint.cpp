@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "data/files/json.hpp"
+#include "data/files/printable.hpp"
 #include "nn/model.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -184,12 +185,13 @@ void load_weights(const SafetensorsFile& file, const std::filesystem::path& path
   for (const auto& [name, tensor] : file.tensors) {
     if (of_training(name)) continue;
     if (model.parameters().find(name) == nullptr) {
-      throw DataError(fmt::format("{}: tensor {} is none of this model's", path.string(), name));
+      throw DataError(fmt::format("{}: tensor {} is none of this model's", path.string(),
+                                  data::printable(name, 200)));
     }
   }
   for (const auto& [name, dtype] : file.foreign) {
-    throw DataError(
-        fmt::format("{}: tensor {} ({}) is none of this model's", path.string(), name, dtype));
+    throw DataError(fmt::format("{}: tensor {} ({}) is none of this model's", path.string(),
+                                data::printable(name, 200), dtype));
   }
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/files/digest.hpp"
+#include "data/files/printable.hpp"
 #include "data/masking.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/run_config.hpp"
@@ -68,7 +69,7 @@ std::string listed(const std::vector<std::string>& names) {
   std::string text;
   std::set<std::string> said;
   for (const std::string& name : names) {
-    const std::string part = part_of(name);
+    const std::string part = data::printable(part_of(name), 200);
     if (!said.insert(part).second) continue;
     text += (text.empty() ? "" : ", ") + part;
   }
@@ -86,7 +87,8 @@ std::string first_other_entry(const Json& there, const Json& here) {
   for (std::size_t i = 0; i < there.size() && i < here.size(); ++i) {
     if (there[i] != here[i]) {
       return fmt::format("entry {} of its vocabulary is {}, this run's is {}", i + 1,
-                         data::json_text(there[i]), data::json_text(here[i]));
+                         data::printable(data::json_text(there[i]), 200),
+                         data::printable(data::json_text(here[i]), 200));
     }
   }
   return {};
@@ -100,7 +102,8 @@ std::string other_tokens(const Json& there, const Json& here) {
   };
   if (kind(there).empty()) return {};  // not ours, or of an older program
   if (kind(there) != kind(here)) {
-    return fmt::format("its rows are {}, this run's are {}", kind(there), kind(here));
+    return fmt::format("its rows are {}, this run's are {}", data::printable(kind(there)),
+                       kind(here));
   }
   const Json& old_words = data::member(there, "data_provenance", "vocabulary");
   const Json& new_words = data::member(here, "data_provenance", "vocabulary");
@@ -164,8 +167,10 @@ bool was_pretrained(const SafetensorsFile& weights) {
 
 /// "trained on text with softmax, 500 steps in 5 min".
 std::string training_text(const Json& facts) {
-  return fmt::format("trained on {} with {}, {} steps in {}", facts.at("task").get<std::string>(),
-                     facts.at("attention").get<std::string>(),
+  const auto name = [&](const char* key) {
+    return data::printable(facts.at(key).get<std::string>(), 200);
+  };
+  return fmt::format("trained on {} with {}, {} steps in {}", name("task"), name("attention"),
                      grouped(facts.at("steps").get<std::int64_t>()),
                      duration_text(facts.at("train_seconds").get<double>()));
 }

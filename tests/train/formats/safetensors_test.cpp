@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "data/files/printable.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -106,6 +107,37 @@ TEST_CASE("hostile safetensors are refused with the file's name and the problem"
                       12)),
       "expected it to start at 8");
   has(error_of<DataError>([&] { (void)read_safetensors(folder.path() / "none"); }), "none");
+}
+
+TEST_CASE("names from a safetensors file are printable in every refusal, and not endless") {
+  const Folder folder;
+  const std::string evil = R"(\u001b[2J\u009b\u202e)" + std::string(5000, 'x');
+  const auto refusal = [&](const std::string& parts, std::size_t bytes) {
+    const auto path = folder.write("bad.safetensors", file_of("{" + parts + "}", bytes));
+    return error_of<DataError>([&] { (void)read_safetensors(path); });
+  };
+  const auto tensor = [&](const std::string& dtype, const std::string& shape,
+                          const std::string& range) {
+    return "\"" + evil + R"(":{"dtype":")" + dtype + R"(","shape":)" + shape +
+           R"(,"data_offsets":)" + range + "}";
+  };
+  const std::string all[] = {tensor(evil, "[1]", "[0,4]"),
+                             tensor("F32", "[-1]", "[0,4]"),
+                             tensor("F32", "[1]", "[0]"),
+                             tensor("F32", "[1]", "[4,8]"),
+                             tensor("F32", "[1]", "[0,8]"),
+                             tensor("F32", "[9]", "[0,4]"),
+                             tensor("F32", "[0]", "[0,4]"),
+                             tensor("F32", "[1,1,1,1,1,1,1]", "[0,4]"),
+                             "\"" + evil + "\":1,\"" + evil + "\":2"};
+  for (const std::string& parts : all) {
+    const std::string error = refusal(parts, 4);
+    CAPTURE(error);
+    CHECK(error.find("bad.safetensors: not a readable safetensors file: ") != std::string::npos);
+    CHECK(error.find("?[2J\\u009b\\u202ex") != std::string::npos);
+    CHECK(data::printable_whole(error) == error);
+    CHECK(error.size() < 1000);
+  }
 }
 
 TEST_CASE("numbers of other programs are taken as ours: f16 and bf16 widened, i64 narrowed") {
