@@ -29,8 +29,9 @@ class Config {
   }
   [[noreturn]] void fail(const char* key, const std::string& expected) const {
     const Json& value = find(key);
-    fail(fmt::format("{}: expected {}, got {}", key, expected,
-                     value.is_null() ? "nothing" : data::json_text(value, {.mend = true})));
+    const std::string got =
+        value.is_null() ? "nothing" : data::printable(data::json_text(value, {.mend = true}), 200);
+    fail(fmt::format("{}: expected {}, got {}", key, expected, got));
   }
 
   /// `otherwise`: where nothing, or null, stands there.

@@ -199,6 +199,7 @@ TEST_CASE("configurations that are no BERT or RoBERTa encoder are refused by key
                  "model_type: expected bert, roberta or xlm-roberta"));
   CHECK(contains(error_with(bert, "model_type", 7), "model_type: expected bert, roberta"));
   CHECK(contains(error_with(bert, "hidden_act", "gelu_new"), "hidden_act: expected \"gelu\""));
+  CHECK(error_with(bert, "hidden_act", std::string(30'000, 'x')).size() < 500);
   CHECK(contains(error_with(bert, "position_embedding_type", "relative_key"), "\"absolute\""));
   CHECK(contains(error_with(bert, "is_decoder", true), "is_decoder: expected false"));
   CHECK(contains(error_with(bert, "num_attention_heads", 5), "a divisor of hidden_size = 24"));
