@@ -111,9 +111,11 @@ std::set<std::string> shards_of(const fs::path& index) {
     files.insert(file.get<std::string>());
   }
   for (const std::string& file : files) {
-    if (file.empty() || fs::path(file).filename() != file) {
+    const bool plain = !file.empty() && file != "." && file != ".." &&
+                       fs::path(file).filename() == file && data::printable_whole(file) == file;
+    if (!plain) {
       throw DataError(fmt::format("{}: '{}': expected the name of a file in the same folder",
-                                  index.string(), file));
+                                  index.string(), data::printable(file, 200)));
     }
   }
   return files;

@@ -458,8 +458,18 @@ TEST_CASE("folders with missing or broken files are refused with the file") {
                  index + ": expected {\"weight_map\": {tensor: file}}, got a: 1"));
   CHECK(contains(with("roberta", index, "{\"weight_map\": [1]}"),
                  index + ": expected {\"weight_map\": {tensor: file}}, got weight_map: [1]"));
-  CHECK(contains(with("roberta", index, "{\"weight_map\": {\"a\": \"../bert/model.safetensors\"}}"),
-                 "expected the name of a file in the same folder"));
+  for (const auto& [file, shown] : {std::pair("../bert/model.safetensors", "../bert/model."),
+                                    {"", "''"},
+                                    {".", "'.'"},
+                                    {"..", "'..'"},
+                                    {"a\\u0000b", "'a?b'"},
+                                    {"\\u001b[2J", "'?[2J'"}}) {
+    const std::string refused =
+        with("roberta", index, R"({"weight_map": {"a": ")" + std::string(file) + "\"}}");
+    CAPTURE(refused);
+    CHECK(contains(refused, shown));
+    CHECK(contains(refused, "expected the name of a file in the same folder"));
+  }
   CHECK(contains(
       with("roberta", index, "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"}}"),
       "no tensor "));
