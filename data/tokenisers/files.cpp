@@ -36,36 +36,56 @@ std::string content_of(const Json& token) {
   return content.is_string() ? content.get<std::string>() : std::string();
 }
 
+/// Refuses a token whose flags are none. `part`: where it stands in the file `source`.
+void check_flags(const Json& token, const std::string& source, const std::string& part) {
+  for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"}) {
+    const Json& value = member(token, flag);
+    if (value.is_null() || value.is_boolean()) continue;
+    refuse_part(source, fmt::format("{}, {}", part, flag), "true or false", value);
+  }
+}
+
+/// A token, and the file that says it.
+struct AddedToken {
+  SpecialToken token;
+  std::string source;
+};
+
 /// Takes what files say of tokens; what is said first counts.
 class AddedTokens {
  public:
-  /// `token`: its text, or an object with it and how it is sought.
-  void add(const Json& token, std::int64_t number) {
-    const auto flag = [&](const char* key) { return token.is_object() && token.value(key, false); };
-    take({content_of(token), static_cast<std::int32_t>(number), flag("lstrip"), flag("rstrip"),
-          flag("single_word"), flag("normalized")});
+  /// `token`: its text, or an object with it and how it is sought; in the file `source` at `part`.
+  void add(const Json& token, std::int64_t number, const std::string& source,
+           const std::string& part) {
+    check_flags(token, source, part);
+    const auto flag = [&](const char* key) { return member(token, key) == true; };
+    take({{content_of(token), static_cast<std::int32_t>(number), flag("lstrip"), flag("rstrip"),
+           flag("single_word"), flag("normalized")},
+          source});
   }
-  void take(const SpecialToken& token) {
-    const auto same = std::find_if(all_.begin(), all_.end(),
-                                   [&](const SpecialToken& t) { return t.text == token.text; });
-    if (!token.text.empty() && same == all_.end()) all_.push_back(token);
+  void take(const AddedToken& added) {
+    if (!added.token.text.empty() && find(added.token.text) == nullptr) all_.push_back(added);
   }
-  void add_named(const Json& config) {
+  void add_named(const Json& config, const std::string& source) {
     for (const char* key : kNamed) {
       const Json& value = member(config, key);
-      if (value.is_array()) {
-        for (const Json& token : value) add(token, -1);
-      } else if (value.is_object() && !value.contains("content")) {
-        for (const auto& [name, token] : value.items()) add(token, -1);
+      if (value.is_array() || (value.is_object() && !value.contains("content"))) {
+        for (const Json& token : value) add(token, -1, source, key);
       } else {
-        add(value, -1);
+        add(value, -1, source, key);
       }
     }
   }
-  [[nodiscard]] std::vector<SpecialToken>& all() { return all_; }
+  /// Returns the token with that text; nullptr: there is none.
+  [[nodiscard]] const AddedToken* find(const std::string& text) const {
+    const auto found = std::find_if(all_.begin(), all_.end(),
+                                    [&](const AddedToken& a) { return a.token.text == text; });
+    return found == all_.end() ? nullptr : &*found;
+  }
+  [[nodiscard]] std::vector<AddedToken>& all() { return all_; }
 
  private:
-  std::vector<SpecialToken> all_;
+  std::vector<AddedToken> all_;
 };
 
 /// Refuses a token that is no object with a text and a number, or whose flags are none.
@@ -82,22 +102,18 @@ void check_added(const Json& listed, const std::string& source) {
     if (!numbered || !member(token, "content").is_string()) {
       refuse_part(source, part, expected, token);
     }
-    for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"}) {
-      const Json& value = member(token, flag);
-      if (value.is_null() || value.is_boolean()) continue;
-      refuse_part(source, fmt::format("{}, {}", part, flag), "true or false", value);
-    }
+    check_flags(token, source, part);
   }
 }
 
 /// Gives the tokens their places among the entries. Those that have none are left out.
-std::vector<SpecialToken> placed(std::vector<SpecialToken> tokens,
-                                 std::vector<std::string>& entries, const std::string& source) {
+std::vector<SpecialToken> placed(std::vector<AddedToken> tokens,
+                                 std::vector<std::string>& entries) {
   // By number, so that they go on from the entries one by one.
   std::stable_sort(tokens.begin(), tokens.end(),
-                   [](const auto& a, const auto& b) { return a.number < b.number; });
+                   [](const auto& a, const auto& b) { return a.token.number < b.token.number; });
   std::vector<SpecialToken> found;
-  for (SpecialToken& token : tokens) {
+  for (auto& [token, source] : tokens) {
     const auto at = static_cast<std::size_t>(token.number);
     if (token.number < 0) {
       const auto entry = std::find(entries.begin(), entries.end(), token.text);
@@ -118,64 +134,59 @@ std::vector<SpecialToken> placed(std::vector<SpecialToken> tokens,
   return found;
 }
 
-/// `listed`: the added tokens of a tokenizer.json, or null. `source` names the files in errors.
-std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::path& folder,
-                                     const std::string& source, std::vector<std::string>& entries) {
+/// `listed`: the added tokens of `file`, a tokenizer.json, or null.
+std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::path& file,
+                                     const std::filesystem::path& folder,
+                                     std::vector<std::string>& entries) {
+  const std::string config_file = (folder / "tokenizer_config.json").string();
+  const std::string map_file = (folder / "special_tokens_map.json").string();
+  const std::string numbers_file = (folder / "added_tokens.json").string();
   AddedTokens added;
-  const Json config = read_if_there(folder / "tokenizer_config.json");
-  const std::filesystem::path numbers = folder / "added_tokens.json";
-  const Json numbered = read_if_there(numbers);
-  const Json map = read_if_there(folder / "special_tokens_map.json");
-  try {
-    for (const Json& token : listed) {
-      added.add(token, token.at("id").get<std::int64_t>());
-    }
-    const Json& decoder = member(config, "added_tokens_decoder");
-    if (decoder.is_object()) {
-      for (const auto& [number, token] : decoder.items()) {
-        const auto id = number_in<std::int64_t>(number);
-        if (!id || *id < 0 || *id > kMostEntries) {
-          refuse_part(source, "added_tokens_decoder", "natural numbers as keys", Json(number));
-        }
-        added.add(token, *id);
-      }
-    }
-    AddedTokens named;
-    named.add_named(config);
-    named.add_named(map);
-    for (const auto& [text, number] : numbered.get_ref<const Json::object_t&>()) {
-      if (!number.is_number_unsigned() || number.get<std::uint64_t>() > kMostEntries) {
-        throw DataError(fmt::format("{}: '{}': expected its number in 0..{}, got {}",
-                                    numbers.string(), printable(text), kMostEntries,
-                                    printable(json_text(number, {.mend = true}), 200)));
-      }
-      const auto same =
-          std::find_if(named.all().begin(), named.all().end(),
-                       [&wanted = text](const SpecialToken& t) { return t.text == wanted; });
-      SpecialToken token;
-      token.text = text;
-      token.normalised = true;  // what no file calls special is a word
-      if (same != named.all().end()) token = *same;
-      token.number = static_cast<std::int32_t>(number.get<std::int64_t>());
-      added.take(token);
-    }
-    for (const SpecialToken& token : named.all()) added.take(token);
-  } catch (const JsonError& error) {
-    throw DataError(fmt::format("{}: added tokens: {}", source, problem_of(error)));
+  for (const Json& token : listed) {
+    added.add(token, token.at("id").get<std::int64_t>(), file.string(), "added_tokens");
   }
-  return placed(std::move(added.all()), entries, source);
+  const Json config = read_if_there(config_file);
+  const Json& decoder = member(config, "added_tokens_decoder");
+  static const Json kNone = Json::object();
+  for (const auto& [number, token] : (decoder.is_object() ? decoder : kNone).items()) {
+    const auto id = number_in<std::int64_t>(number);
+    if (!id || *id < 0 || *id > kMostEntries) {
+      refuse_part(config_file, "added_tokens_decoder", "natural numbers as keys", Json(number));
+    }
+    added.add(token, *id, config_file, fmt::format("added_tokens_decoder, {}", *id));
+  }
+  AddedTokens named;
+  named.add_named(config, config_file);
+  named.add_named(read_if_there(map_file), map_file);
+  const Json numbered = read_if_there(numbers_file);
+  for (const auto& [text, number] : numbered.items()) {
+    if (!number.is_number_unsigned() || number.get<std::uint64_t>() > kMostEntries) {
+      throw DataError(fmt::format("{}: '{}': expected its number in 0..{}, got {}", numbers_file,
+                                  printable(text), kMostEntries,
+                                  printable(json_text(number, {.mend = true}), 200)));
+    }
+    const AddedToken* const same = named.find(text);
+    AddedToken token{same != nullptr ? same->token : SpecialToken{}, numbers_file};
+    if (same == nullptr) {
+      token.token.text = text;
+      token.token.normalised = true;  // what no file calls special is a word
+    }
+    token.token.number = static_cast<std::int32_t>(number.get<std::int64_t>());
+    added.take(token);
+  }
+  for (const AddedToken& token : named.all()) added.take(token);
+  return placed(std::move(added.all()), entries);
 }
 
 }  // namespace
 
 std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
                                      std::vector<std::string>& entries) {
-  return add_tokens(nullptr, folder, folder.string(), entries);
+  return add_tokens(nullptr, {}, folder, entries);
 }
 
 std::vector<SpecialToken> add_tokens(const TokenizerJson& json, std::vector<std::string>& entries) {
-  return add_tokens(json.part("added_tokens"), json.file().parent_path(), json.file().string(),
-                    entries);
+  return add_tokens(json.part("added_tokens"), json.file(), json.file().parent_path(), entries);
 }
 
 Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {

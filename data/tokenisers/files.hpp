@@ -22,7 +22,7 @@ inline constexpr std::size_t kLargestFile = 256 << 20;   // bytes of a vocabular
 /// The tokens that the files of a folder add to a vocabulary, or call special: those that
 /// `tokenizer_config.json` and `added_tokens.json` number, and of the names in
 /// `tokenizer_config.json` and `special_tokens_map.json` those that `entries` has. What has a
-/// number behind the last entry becomes one. DataError naming the folder for a number that another
+/// number behind the last entry becomes one. DataError naming the file for a number that another
 /// entry has.
 [[nodiscard]] std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
                                                    std::vector<std::string>& entries);

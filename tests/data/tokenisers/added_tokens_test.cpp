@@ -62,6 +62,42 @@ Json wordpiece_json(const std::string& vocabulary) {
 
 }  // namespace
 
+TEST_CASE("errors of added tokens name the file, the token and what is wrong with it") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const auto file = folder.write("tokenizer.json", json_text(wordpiece_json(kWords)));
+  const auto error = [&](const std::string& name, const char* text) {
+    folder.write(name, text);
+    const std::string said = error_of<DataError>([&] { (void)read_wordpiece(file); });
+    fs::remove(folder.path() / name);
+    return said;
+  };
+  const struct {
+    const char *file, *text, *part;
+  } cases[] = {
+      {"tokenizer_config.json", R"({"added_tokens_decoder": {"-1": {"content": "x"}}})",
+       "added_tokens_decoder: expected natural numbers as keys"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": {"5": {"content": "x"}}})",
+       "the added token 'x' has number 5, expected that of another entry than '[E1]'"},
+      {"tokenizer_config.json",
+       R"({"added_tokens_decoder": {"5": {"content": "[E1]", "lstrip": "yes"}}})",
+       "added_tokens_decoder, 5, lstrip: expected true or false"},
+      {"tokenizer_config.json", R"({"mask_token": {"content": "[MASK]", "rstrip": 1}})",
+       "mask_token, rstrip: expected true or false"},
+      {"special_tokens_map.json",
+       R"({"additional_special_tokens": [{"content": "[E1]", "single_word": []}]})",
+       "additional_special_tokens, single_word: expected true or false"},
+      {"added_tokens.json", R"({"x": 5})", "the added token 'x' has number 5"},
+  };
+  for (const auto& c : cases) {
+    const std::string said = error(c.file, c.text);
+    CAPTURE(said);
+    CHECK(said.starts_with((folder.path() / c.file).string() + ": " + c.part));
+  }
+  CHECK(error("tokenizer_config.json",
+              R"({"added_tokens_decoder": {"5": {"content": "[E1]", "lstrip": null}}})") == "");
+}
+
 TEST_CASE("tokens that files next to a vocab.txt add are not split") {
   if (!unicode_or_skip()) return;
   const Folder folder;
