@@ -56,7 +56,7 @@ class Tensors {
     for (const auto& [name, tensor] : weights.tensors) {
       if (!tensors_.emplace(name, &tensor).second) fail(name, "is there twice");
     }
-    for (const auto& [name, dtype] : weights.foreign) foreign_.emplace(name, dtype);
+    for (const auto& tensor : weights.foreign) foreign_.emplace(tensor.name, tensor.kind);
   }
 
   [[nodiscard]] std::string name_of(const std::string& parameter) const {
@@ -71,7 +71,7 @@ class Tensors {
     const std::string name = name_of(parameter);
     const auto found = tensors_.find(name);
     if (const auto other = foreign_.find(name); other != foreign_.end()) {
-      fail(name, fmt::format("has dtype {}, expected F32, F64, BF16 or F16", other->second));
+      fail(name, fmt::format("is {}, expected F32, F64, BF16 or F16", other->second));
     }
     if (found == tensors_.end()) {
       throw DataError(fmt::format("{}: no tensor {}", folder_.string(), name));
@@ -110,8 +110,8 @@ class Tensors {
     for (const auto& [name, tensor] : tensors_) {
       if (!used_.contains(name)) names.push_back(data::printable(name, 200));
     }
-    for (const auto& [name, dtype] : foreign_) {
-      names.push_back(fmt::format("{} ({})", data::printable(name, 200), dtype));
+    for (const auto& [name, kind] : foreign_) {
+      names.push_back(fmt::format("{} ({})", data::printable(name, 200), kind));
     }
     return names;
   }
@@ -126,7 +126,7 @@ class Tensors {
   EncoderKind kind_;
   fs::path folder_;
   std::map<std::string, const Tensor*> tensors_;
-  std::map<std::string, std::string> foreign_;  // dtypes by name
+  std::map<std::string, std::string> foreign_;  // kinds by name
   std::set<std::string> used_;
 };
 

@@ -92,7 +92,7 @@ void append(SafetensorsFile& all, const fs::path& file) {
   for (const auto& [name, tensor] : read.tensors) {
     all.tensors.emplace_back(plain_name(name), tensor);
   }
-  for (const auto& [name, dtype] : read.foreign) all.foreign.push_back({plain_name(name), dtype});
+  for (const auto& [name, kind] : read.foreign) all.foreign.push_back({plain_name(name), kind});
 }
 
 /// The files that an index names, each once.

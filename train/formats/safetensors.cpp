@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <optional>
 
 #include "data/files/digest.hpp"
@@ -67,24 +68,16 @@ constexpr Kind kKinds[] = {{"F32", 4, DType::f32},
 struct Entry {
   std::string name;
   const Kind* kind = nullptr;
-  Shape shape;
+  Shape shape;                       // empty where there are too many axes
+  std::string foreign;               // why no tensor of ours takes it; empty: one does
+  std::uint64_t bytes = 0;           // that the shape needs; or kTooLarge
   std::uint64_t begin = 0, end = 0;  // bytes, from the start of the data
 };
+constexpr auto kTooLarge = std::numeric_limits<std::uint64_t>::max();
 
-/// Number of bytes a shape needs; refuses what does not fit a file.
-std::uint64_t bytes_needed(const std::filesystem::path& path, const Entry& entry,
-                           std::uint64_t limit) {
-  std::uint64_t bytes = entry.kind->bytes;
-  for (const std::int64_t size : entry.shape) {
-    if (size != 0 && bytes > limit / static_cast<std::uint64_t>(size)) {
-      refuse_tensor(path, entry.name, " is larger than the file");
-    }
-    bytes *= static_cast<std::uint64_t>(size);
-  }
-  return bytes;
-}
-
-Entry parse_entry(const std::filesystem::path& path, const std::string& name, const Json& value) {
+/// `most_bytes`: those of the data.
+Entry parse_entry(const std::filesystem::path& path, const std::string& name, const Json& value,
+                  std::uint64_t most_bytes) {
   Entry entry;
   entry.name = name;
   const auto dtype = value.at("dtype").get<std::string>();
@@ -96,20 +89,24 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
         path, name,
         fmt::format(" has dtype {}, which the format does not know", data::printable(dtype)));
   }
-  const Json& shape = value.at("shape");
-  if (shape.size() > static_cast<std::size_t>(Shape::kMaxRank)) {
-    refuse_tensor(path, name,
-                  fmt::format(" has {} axes, at most {} are known", shape.size(), Shape::kMaxRank));
-  }
+  if (!entry.kind->dtype) entry.foreign = entry.kind->name;
+  const Json& axes = value.at("shape");
+  if (!axes.is_array()) refuse_tensor(path, name, ": its shape is no list");
+  const bool fits = axes.size() <= static_cast<std::size_t>(Shape::kMaxRank);
+  if (!fits) entry.foreign = fmt::format("{} with {} axes", dtype, axes.size());
   std::vector<std::int64_t> sizes;
-  for (const Json& size : shape) {
-    if (!size.is_number_unsigned()) {
-      refuse_tensor(path, name, ": a size is no natural number");
-    }
-    sizes.push_back(size.get<std::int64_t>());
-    if (sizes.back() < 0) refuse_tensor(path, name, ": a size is out of range");
+  entry.bytes = entry.kind->bytes;
+  for (const Json& axis : axes) {
+    if (!axis.is_number_unsigned()) refuse_tensor(path, name, ": a size is no natural number");
+    const auto size = axis.get<std::int64_t>();
+    if (size < 0) refuse_tensor(path, name, ": a size is out of range");
+    const auto factor = static_cast<std::uint64_t>(size);
+    const bool too_large =
+        entry.bytes == kTooLarge || (size != 0 && entry.bytes > most_bytes / factor);
+    entry.bytes = too_large ? kTooLarge : entry.bytes * factor;
+    if (fits) sizes.push_back(size);
   }
-  entry.shape = Shape(sizes);
+  if (fits && entry.bytes != kTooLarge) entry.shape = Shape(sizes);
   const Json& range = value.at("data_offsets");
   if (!range.is_array() || range.size() != 2 || !range[0].is_number_unsigned() ||
       !range[1].is_number_unsigned()) {
@@ -138,7 +135,8 @@ void check_ranges(const std::filesystem::path& path, std::vector<Entry>& entries
           path, entry.name,
           fmt::format(" ends at byte {} of {}: the file is truncated", entry.end, data_bytes));
     }
-    if (bytes_needed(path, entry, data_bytes) != entry.end - entry.begin) {
+    if (entry.bytes == kTooLarge) refuse_tensor(path, entry.name, " is larger than the file");
+    if (entry.bytes != entry.end - entry.begin) {
       refuse_tensor(
           path, entry.name,
           fmt::format(" has {} bytes, its shape needs another number", entry.end - entry.begin));
@@ -173,8 +171,8 @@ void widen(Tensor& tensor, const char* bytes, const Convert& convert) {
   }
 }
 
-/// Reads the next tensor of the file.
-Tensor read_tensor(std::ifstream& in, const std::filesystem::path& path, const Entry& entry) {
+/// Reads the next tensor of the file. An integer beyond ours makes it a foreign one.
+Tensor read_tensor(std::ifstream& in, const std::filesystem::path& path, Entry& entry) {
   Tensor tensor = Tensor::empty(entry.shape, *entry.kind->dtype, Device::cpu);
   const std::uint64_t count = entry.end - entry.begin;
   if (entry.kind->name == "F16") {
@@ -187,7 +185,7 @@ Tensor read_tensor(std::ifstream& in, const std::filesystem::path& path, const E
     const std::string bytes = read_bytes(in, count, path);
     widen<std::int64_t, std::int32_t>(tensor, bytes.data(), [&](std::int64_t value) {
       if (value != static_cast<std::int32_t>(value)) {
-        refuse_tensor(path, entry.name, fmt::format(": {} does not fit 32 bits", value));
+        entry.foreign = fmt::format("I64 with {}, beyond 32 bits", value);
       }
       return static_cast<std::int32_t>(value);
     });
@@ -230,6 +228,13 @@ const Tensor* SafetensorsFile::find(const std::string& name) const {
   return nullptr;
 }
 
+std::string SafetensorsFile::foreign_kind(const std::string& name) const {
+  for (const ForeignTensor& tensor : foreign) {
+    if (tensor.name == name) return tensor.kind;
+  }
+  return {};
+}
+
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        Metadata metadata) {
   std::vector<NamedTensor> on_host;
@@ -245,7 +250,7 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
         {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
         {"data_offsets", Json::array({at, end})}};
     if (tensor.bytes() > 0)
-      entries.push_back({name, &kind_of(tensor.dtype()), tensor.shape(), at, end});
+      entries.push_back({name, &kind_of(tensor.dtype()), tensor.shape(), "", end - at, at, end});
     at = end;
     sum = data::checksum(bytes_of(on_host.back().second), sum);
   }
@@ -282,6 +287,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path,
     refuse(path, fmt::format("its header claims {} bytes of {}", length, file_bytes));
   }
 
+  const std::uint64_t data_bytes = file_bytes - sizeof(length) - length;
   SafetensorsFile file;
   std::vector<Entry> entries;
   try {
@@ -291,23 +297,26 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path,
       if (name == "__metadata__") {
         file.metadata = value.get<Metadata>();
       } else {
-        entries.push_back(parse_entry(path, name, value));
+        entries.push_back(parse_entry(path, name, value, data_bytes));
       }
     }
   } catch (const data::JsonError& e) {
     refuse(path, fmt::format("its header: {}", data::printable(data::problem_of(e), 300)));
   }
-  const std::uint64_t data_bytes = file_bytes - sizeof(length) - length;
   check_ranges(path, entries, data_bytes);
 
   std::uint64_t sum = 0;
-  for (const Entry& entry : entries) {
-    if (!entry.kind->dtype) {
-      file.foreign.push_back({entry.name, std::string(entry.kind->name)});
+  for (Entry& entry : entries) {
+    if (!entry.foreign.empty()) {
+      file.foreign.push_back({entry.name, entry.foreign});
       in.seekg(static_cast<std::streamoff>(entry.end - entry.begin), std::ios::cur);
       continue;
     }
     const Tensor tensor = read_tensor(in, path, entry);
+    if (!entry.foreign.empty()) {
+      file.foreign.push_back({entry.name, entry.foreign});
+      continue;
+    }
     sum = data::checksum(bytes_of(tensor), sum);
     if (!wanted || wanted(entry.name)) file.tensors.emplace_back(entry.name, tensor);
   }

@@ -18,17 +18,19 @@ namespace skytape::train {
 using Metadata = std::map<std::string, std::string>;
 using NamedTensor = std::pair<std::string, Tensor>;
 
-/// A tensor of a type of numbers that we have no use for.
+/// A tensor that none of ours can hold. `kind`: "BOOL", "F32 with 9 axes", ….
 struct ForeignTensor {
-  std::string name, dtype;
+  std::string name, kind;
 };
 
 struct SafetensorsFile {
   Metadata metadata;
   std::vector<NamedTensor> tensors;    // on the CPU, in the order of their bytes
-  std::vector<ForeignTensor> foreign;  // BOOL, U8 and the like: not read
+  std::vector<ForeignTensor> foreign;  // not kept
 
   [[nodiscard]] const Tensor* find(const std::string& name) const;  ///< nullptr if absent
+  /// Returns the kind of a foreign tensor; empty: none has that name.
+  [[nodiscard]] std::string foreign_kind(const std::string& name) const;
 };
 
 /// Writes f32, f64 and i32 tensors of any device. The file appears under its name complete and

@@ -123,6 +123,10 @@ std::string metadata_of(const SafetensorsFile& file, const std::filesystem::path
 void load_into(const SafetensorsFile& file, const std::filesystem::path& path,
                const std::string& name, Tensor target) {
   const Tensor* source = file.find(name);
+  if (const std::string kind = file.foreign_kind(name); !kind.empty()) {
+    throw DataError(
+        join(path.string(), ": tensor ", name, " is ", kind, ", expected numbers like ", target));
+  }
   if (source == nullptr) throw DataError(fmt::format("{}: no tensor {}", path.string(), name));
   const bool numbers_alike = (source->dtype() == DType::i32) == (target.dtype() == DType::i32);
   if (source->shape() != target.shape() || !numbers_alike) {
@@ -189,9 +193,9 @@ void load_weights(const SafetensorsFile& file, const std::filesystem::path& path
                                   data::printable(name, 200)));
     }
   }
-  for (const auto& [name, dtype] : file.foreign) {
+  for (const auto& [name, kind] : file.foreign) {
     throw DataError(fmt::format("{}: tensor {} ({}) is none of this model's", path.string(),
-                                data::printable(name, 200), dtype));
+                                data::printable(name, 200), kind));
   }
 }
 

@@ -262,6 +262,10 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
     const bool optional = !of_encoder(p.name) || of_method(p.name) || !p.trainable ||
                           of_places(p.name) || p.name.starts_with("model.pooling.");
     if (source == nullptr || (source->shape() != p.shape && of_method(p.name))) {
+      if (const std::string kind = weights.foreign_kind(p.name); taken(p.name) && !kind.empty()) {
+        throw DataError(fmt::format("--init {}: tensor {} is {}, expected numbers like {}",
+                                    file.string(), p.name, kind, join(p.value)));
+      }
       if (!optional) {
         throw DataError(fmt::format("--init {}: no tensor {}", file.string(), p.name));
       }
@@ -281,8 +285,8 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
     if (computed(name)) continue;
     if (!taken(name) || model.parameters().find(name) == nullptr) unused.push_back(name);
   }
-  for (const auto& [name, dtype] : weights.foreign) {
-    unused.push_back(fmt::format("{} ({})", name, dtype));
+  for (const auto& [name, kind] : weights.foreign) {
+    unused.push_back(fmt::format("{} ({})", name, kind));
   }
   const std::string& history = from.history;
   return fmt::format("started from {}{}: {} tensors loaded; fresh: {}; not used of it: {}",
