@@ -43,26 +43,31 @@ std::span<const std::uint8_t> bytes_of(const Tensor& t) {
 /// A type of numbers in files, and ours that takes them; nothing: none does.
 struct Kind {
   std::string_view name;
-  std::size_t bytes;  // of a number in the file
+  std::uint64_t bits;  // of a number in the file
   std::optional<DType> dtype = {};
 };
-constexpr Kind kKinds[] = {{"F32", 4, DType::f32},
-                           {"F64", 8, DType::f64},
-                           {"I32", 4, DType::i32},
-                           {"BF16", 2, DType::f32},
-                           {"F16", 2, DType::f32},
-                           {"I64", 8, DType::i32},
-                           {"BOOL", 1},
-                           {"U8", 1},
-                           {"I8", 1},
-                           {"I16", 2},
-                           {"U16", 2},
-                           {"U32", 4},
-                           {"U64", 8},
-                           {"F8_E4M3", 1},
-                           {"F8_E5M2", 1},
-                           {"F8_E8M0", 1},
-                           {"C64", 8}};
+constexpr Kind kKinds[] = {{"F32", 32, DType::f32},
+                           {"F64", 64, DType::f64},
+                           {"I32", 32, DType::i32},
+                           {"BF16", 16, DType::f32},
+                           {"F16", 16, DType::f32},
+                           {"I64", 64, DType::i32},
+                           {"BOOL", 8},
+                           {"U8", 8},
+                           {"I8", 8},
+                           {"I16", 16},
+                           {"U16", 16},
+                           {"U32", 32},
+                           {"U64", 64},
+                           {"F8_E4M3", 8},
+                           {"F8_E5M2", 8},
+                           {"F8_E8M0", 8},
+                           {"F8_E4M3FNUZ", 8},
+                           {"F8_E5M2FNUZ", 8},
+                           {"F6_E2M3", 6},
+                           {"F6_E3M2", 6},
+                           {"F4", 4},
+                           {"C64", 64}};
 
 /// The place of a tensor in the file, from the header.
 struct Entry {
@@ -70,14 +75,14 @@ struct Entry {
   const Kind* kind = nullptr;
   Shape shape;                       // empty where there are too many axes
   std::string foreign;               // why no tensor of ours takes it; empty: one does
-  std::uint64_t bytes = 0;           // that the shape needs; or kTooLarge
+  std::uint64_t bits = 0;            // that the shape needs; or kTooLarge
   std::uint64_t begin = 0, end = 0;  // bytes, from the start of the data
 };
 constexpr auto kTooLarge = std::numeric_limits<std::uint64_t>::max();
 
-/// `most_bytes`: those of the data.
+/// `most_bits`: those of the data.
 Entry parse_entry(const std::filesystem::path& path, const std::string& name, const Json& value,
-                  std::uint64_t most_bytes) {
+                  std::uint64_t most_bits) {
   Entry entry;
   entry.name = name;
   const auto dtype = value.at("dtype").get<std::string>();
@@ -95,18 +100,18 @@ Entry parse_entry(const std::filesystem::path& path, const std::string& name, co
   const bool fits = axes.size() <= static_cast<std::size_t>(Shape::kMaxRank);
   if (!fits) entry.foreign = fmt::format("{} with {} axes", dtype, axes.size());
   std::vector<std::int64_t> sizes;
-  entry.bytes = entry.kind->bytes;
+  entry.bits = entry.kind->bits;
   for (const Json& axis : axes) {
     if (!axis.is_number_unsigned()) refuse_tensor(path, name, ": a size is no natural number");
     const auto size = axis.get<std::int64_t>();
     if (size < 0) refuse_tensor(path, name, ": a size is out of range");
     const auto factor = static_cast<std::uint64_t>(size);
     const bool too_large =
-        entry.bytes == kTooLarge || (size != 0 && entry.bytes > most_bytes / factor);
-    entry.bytes = too_large ? kTooLarge : entry.bytes * factor;
+        entry.bits == kTooLarge || (size != 0 && entry.bits > most_bits / factor);
+    entry.bits = too_large ? kTooLarge : entry.bits * factor;
     if (fits) sizes.push_back(size);
   }
-  if (fits && entry.bytes != kTooLarge) entry.shape = Shape(sizes);
+  if (fits && entry.bits != kTooLarge) entry.shape = Shape(sizes);
   const Json& range = value.at("data_offsets");
   if (!range.is_array() || range.size() != 2 || !range[0].is_number_unsigned() ||
       !range[1].is_number_unsigned()) {
@@ -135,8 +140,8 @@ void check_ranges(const std::filesystem::path& path, std::vector<Entry>& entries
           path, entry.name,
           fmt::format(" ends at byte {} of {}: the file is truncated", entry.end, data_bytes));
     }
-    if (entry.bytes == kTooLarge) refuse_tensor(path, entry.name, " is larger than the file");
-    if (entry.bytes != entry.end - entry.begin) {
+    if (entry.bits == kTooLarge) refuse_tensor(path, entry.name, " is larger than the file");
+    if (entry.bits != 8 * (entry.end - entry.begin)) {
       refuse_tensor(
           path, entry.name,
           fmt::format(" has {} bytes, its shape needs another number", entry.end - entry.begin));
@@ -250,7 +255,8 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
         {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
         {"data_offsets", Json::array({at, end})}};
     if (tensor.bytes() > 0)
-      entries.push_back({name, &kind_of(tensor.dtype()), tensor.shape(), "", end - at, at, end});
+      entries.push_back(
+          {name, &kind_of(tensor.dtype()), tensor.shape(), "", 8 * (end - at), at, end});
     at = end;
     sum = data::checksum(bytes_of(on_host.back().second), sum);
   }
@@ -297,7 +303,7 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path,
       if (name == "__metadata__") {
         file.metadata = value.get<Metadata>();
       } else {
-        entries.push_back(parse_entry(path, name, value, data_bytes));
+        entries.push_back(parse_entry(path, name, value, 8 * data_bytes));
       }
     }
   } catch (const data::JsonError& e) {

@@ -94,6 +94,8 @@ TEST_CASE("hostile safetensors are refused with the file's name and the problem"
       "key 'dtype' appears twice");
   has(refusal(file_of(entry("BF16", "[2]", "[0,2]"), 2)), "larger than the file");
   has(refusal(file_of(entry("BF16", "[1]", "[0,4]"), 4)), "its shape needs another number");
+  has(refusal(file_of(entry("F4", "[3]", "[0,2]"), 2)), "its shape needs another number");
+  has(refusal(file_of(entry("F6_E2M3", "[3]", "[0,3]"), 3)), "its shape needs another number");
   has(refusal(file_of(entry("F32", "[1]", "[0,8]"), 8)), "its shape needs another number");
   has(refusal(file_of(entry("F32", "[2]", "[0,8]"), 4)), "truncated");
   has(refusal(file_of(entry("F32", "[1]", "[0,4]"), 8)), "the header accounts for 4");
@@ -248,20 +250,30 @@ TEST_CASE(
 
 TEST_CASE("tensors of types that we have no use for are named and not read") {
   const Folder folder;
-  for (const auto& [dtype, bytes] : {std::pair("BOOL", 1),
-                                     {"U8", 1},
-                                     {"I8", 1},
-                                     {"I16", 2},
-                                     {"U16", 2},
-                                     {"U32", 4},
-                                     {"U64", 8}}) {
+  // Bytes of four numbers: those of F4 and F6 are packed.
+  for (const auto& [dtype, bytes] : {std::pair("BOOL", 4),
+                                     {"U8", 4},
+                                     {"I8", 4},
+                                     {"I16", 8},
+                                     {"U16", 8},
+                                     {"U32", 16},
+                                     {"U64", 32},
+                                     {"C64", 32},
+                                     {"F8_E4M3", 4},
+                                     {"F8_E5M2", 4},
+                                     {"F8_E8M0", 4},
+                                     {"F8_E4M3FNUZ", 4},
+                                     {"F8_E5M2FNUZ", 4},
+                                     {"F6_E2M3", 3},
+                                     {"F6_E3M2", 3},
+                                     {"F4", 2}}) {
     CAPTURE(dtype);
-    const std::string end = std::to_string(3 * bytes);
+    const std::string end = std::to_string(bytes);
     const std::string file = file_of(
-        "{\"m\":{\"dtype\":\"" + std::string(dtype) + "\",\"shape\":[3],\"data_offsets\":[0," +
+        "{\"m\":{\"dtype\":\"" + std::string(dtype) + "\",\"shape\":[4],\"data_offsets\":[0," +
             end + "]},\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" + end + "," +
-            std::to_string(3 * bytes + 4) + "]}}",
-        static_cast<std::size_t>(3 * bytes + 4));
+            std::to_string(bytes + 4) + "]}}",
+        static_cast<std::size_t>(bytes + 4));
     const SafetensorsFile read = read_safetensors(folder.write("x.safetensors", file));
     CHECK(read.find("m") == nullptr);
     CHECK(read.find("w") != nullptr);
