@@ -42,9 +42,28 @@ bool is_ours(const Json& config) {
   return config.is_object() && data::member(config, "phase") == Json(kPhase);
 }
 
+/// A part of a configuration of ours. DataError naming `file` if it is not there.
+const Json& part_of_copy(const Json& config, const char* part, const fs::path& file) {
+  const Json& value = data::member(config, part);
+  if (value.is_object()) return value;
+  const std::string got =
+      value.is_null() ? "nothing" : data::printable(data::json_text(value, {.mend = true}), 200);
+  throw DataError(fmt::format("{}: {}: expected a JSON object, got {}", file.string(), part, got));
+}
+
 EncoderFacts facts_in(const Json& config, const fs::path& file) {
-  return facts_of_huggingface(is_ours(config) ? data::member(config, "encoder") : config,
+  return facts_of_huggingface(is_ours(config) ? part_of_copy(config, "encoder", file) : config,
                               file.string());
+}
+
+/// Reads the tokeniser in a configuration of ours.
+std::shared_ptr<const data::Vocabulary> vocabulary_in(const Json& config, const fs::path& file) {
+  const Json& tokeniser = part_of_copy(config, "tokeniser", file);
+  try {
+    return data::vocabulary_in(tokeniser);
+  } catch (const DataError& error) {
+    throw DataError(fmt::format("{}: tokeniser: {}", file.string(), error.what()));
+  }
 }
 
 /// Finds tensors by their names in our files or in theirs.
@@ -268,7 +287,7 @@ Encoder load_encoder(const fs::path& folder, const EncoderChoice& choice) {
   encoder.folder = folder;
   const EncoderKind kind = encoder.facts.kind;
   if (ours) {
-    encoder.vocabulary = data::vocabulary_in(data::member(json, "tokeniser"));
+    encoder.vocabulary = vocabulary_in(json, file);
     find_special(encoder);
   } else {
     read_tokeniser(encoder);

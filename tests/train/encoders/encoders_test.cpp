@@ -473,8 +473,17 @@ TEST_CASE("folders with missing or broken files are refused with the file") {
   CHECK(contains(
       with("roberta", index, "{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"}}"),
       "no tensor "));
-  CHECK(
-      contains(with("bert", "config.json", R"({"phase": "imported"})"), "expected a JSON object"));
+  CHECK(contains(with("bert", "config.json", R"({"phase": "imported"})"),
+                 "config.json: encoder: expected a JSON object, got nothing"));
+  Json copy = {{"phase", "imported"}, {"encoder", {{"model_type", "bert"}}}};
+  CHECK(contains(with("bert", "config.json", data::json_text(copy)),
+                 "config.json: tokeniser: expected a JSON object, got nothing"));
+  copy["tokeniser"] = Json::array();
+  CHECK(contains(with("bert", "config.json", data::json_text(copy)),
+                 "config.json: tokeniser: expected a JSON object, got []"));
+  copy["tokeniser"] = Json::object();
+  CHECK(contains(with("bert", "config.json", data::json_text(copy)),
+                 "config.json: tokeniser: provenance of the data: no vocabulary: key 'tokens'"));
 }
 
 TEST_CASE("import and encode, as a person types them") {
