@@ -28,7 +28,11 @@ Unigram::Unigram(UnigramParts parts, const std::string& source)
   const Json& model = made_of_.at("model");
   scores_ = model.at("scores").get<std::vector<double>>();
   const auto pieces = std::ssize(scores_);
-  if (pieces == 0 || pieces > size()) {
+  if (pieces == 0) {
+    throw DataError(
+        fmt::format("{}: an empty vocabulary, expected pieces and their scores", source));
+  }
+  if (pieces > size()) {
     throw DataError(fmt::format("{}: {} scores of {} entries", source, pieces, size()));
   }
   for (std::int32_t i = 0; i < pieces; ++i) {

@@ -152,6 +152,9 @@ std::vector<std::string> read_entries(ByteStream& vocabulary, const std::string&
     if (static_cast<std::int64_t>(entries.size()) == kMostEntries) {
       lines.fail(fmt::format("more than {} entries", kMostEntries));
     }
+    if (entries.empty() && line.starts_with("\xEF\xBB\xBF")) {
+      lines.fail("a byte order mark, expected an entry without one");
+    }
     (void)decode_utf8(line, fmt::format("{}:{}", name, lines.line_number()));
     entries.emplace_back(line);
   }

@@ -453,6 +453,13 @@ TEST_CASE("folders with missing or broken files are refused with the file") {
   CHECK(contains(with("bert", "config.json", "{"), "not readable JSON"));
   CHECK(contains(with("bert", "model.safetensors", "x"), "shorter than 8 bytes"));
   CHECK(contains(with("bert", "vocab.txt", "[PAD]\n"), "no entry [UNK]"));
+  CHECK(contains(with("bert", "vocab.txt", "\xEF\xBB\xBF[PAD]\n[UNK]\n"),
+                 "vocab.txt:1: a byte order mark, expected an entry without one"));
+  const std::string empty = R"({"model": {"type": "Unigram", "vocab": []}})";
+  fs::remove(folder.path() / "roberta" / "vocab.json");
+  folder.write("roberta/tokenizer.json", empty);
+  CHECK(contains(error(folder.path() / "roberta"),
+                 "tokenizer.json: an empty vocabulary, expected pieces and their scores"));
   CHECK(contains(with("roberta", index, "{}"), "expected {\"weight_map\""));
   CHECK(contains(with("roberta", index, "{\"weight_map\": {\"a\": 1}}"),
                  index + ": expected {\"weight_map\": {tensor: file}}, got a: 1"));
