@@ -167,7 +167,7 @@ Outcome outcome_of(const OpenRun& run) {
 }
 
 /// Loads the weights that are tested, on all ranks. Returns their step, on rank 0.
-std::int64_t load_selected(OpenRun& run) {
+std::int64_t load_selected(OpenRun& run, Reporter& reporter) {
   if (run.config.select == Select::last) return run.state.step;
   std::int64_t step = 0;
   run.ranks().patient().first([&] {
@@ -175,6 +175,14 @@ std::int64_t load_selected(OpenRun& run) {
     const SafetensorsFile file = read_weights(path);
     step = read_facts(file, path).state.step;
     load_weights(file, path, *run.model);
+    // A kill between the two checkpoints of an evaluation leaves best weights of a later step; with
+    // another number of threads that evaluation may not be the best again.
+    if (step != run.state.best_step) {
+      reporter.line(
+          fmt::format("warning: {} has the weights of step {}, but step {} was the best: "
+                      "those of step {} are tested",
+                      path.string(), step, run.state.best_step, step));
+    }
   });
   run.ranks().broadcast(run.model->parameters().values());
   return step;
@@ -184,7 +192,7 @@ std::int64_t load_selected(OpenRun& run) {
 /// the exit code.
 int test_selected(OpenRun& run, Reporter& reporter) {
   Outcome outcome = outcome_of(run);
-  outcome.selected_step = load_selected(run);
+  outcome.selected_step = load_selected(run, reporter);
   const std::int64_t examples = run.config.final_examples;
   outcome.dev = evaluate_split(run, run.splits.dev, examples, "dev", reporter);
   if (!outcome.dev.interrupted) {

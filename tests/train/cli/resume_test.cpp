@@ -264,4 +264,24 @@ TEST_CASE(
   CHECK(rest.code == 0);
   CHECK(same_tensors(w.run("whole") / "last.safetensors", last));
   CHECK(same_tensors(w.run("whole") / "best.safetensors", best));
+  CHECK_FALSE(contains(rest.err, "was the best"));
+}
+
+TEST_CASE("best weights of a later step that is not the best again are tested with a warning") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto train = [&](const std::string& name, Words more) {
+    more.insert(more.begin(), {"--set", "lr=1e-12"});  // the first evaluation stays the best
+    return w.finish(w.train(name, 14, more));
+  };
+  REQUIRE(train("whole", {}).code == 0);
+  REQUIRE(train("run", {"--stop-after", "7"}).code == 0);
+  const fs::path best = w.run("run") / "best.safetensors";
+  fs::copy(w.run("whole") / "last.safetensors", best, fs::copy_options::overwrite_existing);
+  const Finished rest = train("run", {"--resume"});
+  CAPTURE(rest.err);
+  CHECK(rest.code == 0);
+  CHECK(contains(rest.err, "best.safetensors has the weights of step 14, but step 5 was the best"));
+  const data::Json result = data::parse_json(read_file(w.run("run") / "result.json"));
+  CHECK(result.at("selected_step") == 14);
 }
