@@ -219,8 +219,8 @@ stability: lab ## instability scores and exploding gradients: ATTENTION=all RECI
 approx: lab ## error of the approximations over features: ATTENTION=all FEATURES=8,16 RUN=folder OUT= ARGS="--n 512"
 spectrum: lab ## singular values, statistical dimension, conditions: RUN=folder FEATURES=128 OUT= ARGS="--n 512"
 arena: lab ## every task by recipe skytape, its tables and page: ATTENTIONS=skyformer|all TASKS= SEEDS=1 BUDGET=10m JOBS=1 OUT=runs/arena PACK=file.tar.gz SET="key=value" WITHOUT=1
-	build/skytape-lab lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions) $(addprefix --set ,$(SET)); status=$$?; \
-	"$(PYTHON)" train/report/page.py --runs $(call quoted,$(OUT)) && exit $$status
+	status=0; build/skytape-lab lra $(call flags,$(FLAGS)) $(call switch,WITHOUT,without-additions) $(addprefix --set ,$(SET)) || status=$$?; \
+	"$(PYTHON)" train/report/page.py --runs $(call quoted,$(OUT)); exit $$status
 report: lab ## one HTML page about runs and studies, by matplotlib: RUNS=runs OUT= WATCH=seconds PYTHON=
 	"$(PYTHON)" train/report/page.py --runs $(call quoted,$(or $(RUNS),runs)) $(call flags,WATCH OUT)
 gradcheck:

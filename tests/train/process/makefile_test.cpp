@@ -1,0 +1,83 @@
+// The Makefile on a tree of a few empty sources, with a compiler that writes what it is asked for
+// at once: which files it makes again, what it says of wrong options, how a target ends.
+#include <sys/wait.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <string>
+
+#include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
+#include "tests/support/doctest.hpp"
+
+using namespace skytape;
+using data::synthetic::Folder;
+using data::synthetic::read_file;
+using test::contains;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Looks for headers as the real compiler; each program that it links ends with status 5.
+constexpr const char* kCompiler = R"(#!/bin/bash
+case " $* " in *" -E "* | *" - "* | *" --version "* | *" --help"*) exec $REAL "$@" ;; esac
+while [ "$1" != -o ]; do shift; done
+printf '#!/bin/sh\necho "$0 $@" >>ran\nexit 5\n' >"$2"
+chmod +x "$2"
+)";
+
+struct Tree {
+  Folder folder;
+
+  Tree() {
+    for (const char* part : {"Makefile", "CITATION.cff", "train/scripts"}) {
+      fs::create_directories((folder.path() / part).parent_path());
+      fs::copy(part, folder.path() / part, fs::copy_options::recursive);
+    }
+    for (const char* source :
+         {"tensor/add.cpp", "autograd/tape.cpp", "attention/softmax.cpp", "nn/linear.cpp",
+          "data/batch.cpp", "data/files/json.hpp", "train/main.cpp", "train/lab/main.cpp",
+          "train/lab/race.cpp", "tests/main.cpp", "tests/add_test.cpp"}) {
+      folder.write(source, "");
+    }
+    folder.write("train/config/recipes/large.recipe", "steps = 3\n");
+    executable("compiler", kCompiler);
+  }
+  void executable(const std::string& name, const std::string& text) const {
+    fs::permissions(folder.write(name, text), fs::perms::owner_all);
+  }
+  [[nodiscard]] bool has(const std::string& file) const { return fs::exists(folder.path() / file); }
+  [[nodiscard]] std::string read(const std::string& file) const {
+    return read_file(folder.path() / file);
+  }
+
+  /// Runs make with these words of a shell, which begin with variables of the environment; returns
+  /// what it said, and its exit status at the end.
+  [[nodiscard]] std::string make(const std::string& words) const {
+    const std::string command =
+        "cd " + folder.path().string() +
+        " && env -i PATH=\"$PATH\" REAL=\"${CXX:-g++}\" SKYTAPE_NO_INSTALL=1 "
+        "CXX=./compiler CCACHE= CUDA=0 MPI=0 " +
+        words + " 2>&1";
+    FILE* const pipe = ::popen(command.c_str(), "r");
+    REQUIRE(pipe != nullptr);
+    std::string said;
+    char part[4096];
+    while (std::fgets(part, sizeof part, pipe) != nullptr) said += part;
+    return said + "exit status " + std::to_string(WEXITSTATUS(::pclose(pipe)));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("make arena draws its page although a run failed, and fails then") {
+  const Tree tree;
+  tree.executable("python", "#!/bin/sh\necho \"$@\" >>ran\n");
+  const std::string said = tree.make("make arena PYTHON=./python");
+  CAPTURE(said);
+  CHECK(contains(said, "Error 5"));
+  CHECK(contains(said, "exit status 2"));
+  CHECK(contains(tree.read("ran"), "skytape-lab lra"));
+  CHECK(contains(tree.read("ran"), "train/report/page.py --runs runs/arena"));
+}
