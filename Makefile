@@ -32,13 +32,15 @@ CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC))).
 WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
 # MPI is never installed from here; its compiler says what it adds.
 MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show))
-# The installed libraries, written once by a script that installs missing ones where it may.
+# The installed libraries, written by a script that installs missing ones where it may, and written
+# anew where the compiler finds others.
 ifneq ($(filter-out help doctor clean format format-check,$(or $(MAKECMDGOALS),all)),)
 include build/dependencies.mk
 $(if $(filter 1,$(MPI)),$(if $(MPICC),,$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
 endif
-build/dependencies.mk: train/scripts/dependencies.sh
-	@mkdir -p build; $< --install > $@
+build/dependencies.mk: train/scripts/dependencies.sh build/found
+	@$< --install > $@
+build/found: FORCE ; @$(call stamp,train/scripts/dependencies.sh --found)
 
 # ---- flags -----------------------------------------------------------------------------------
 # In a release, loops over numbers, in files whose names say so, get all of the optimiser, and the
@@ -144,10 +146,10 @@ lab: all build/skytape-lab ## build the laboratory too: benchmarks, studies, swe
 # rebuilds the one file that prints it.
 KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))
 COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(FOR_CUDA) $(DNNL) $(MPI_SAYS)| $(NVCC) $(ALL_NVCCFLAGS)
-stamp = mkdir -p $(@D); echo '$(1)' > $@.now; cmp -s $@.now $@ || cp $@.now $@
-$B/flags: FORCE ; @$(call stamp,$(COMPILERS))
-$B/revision: FORCE ; @$(call stamp,$(REVISION))
-$(PCH)/flags: FORCE ; @$(call stamp,$(CXX) $(HEADER_FLAGS) $(KINDS))
+stamp = mkdir -p $(@D); $(1) > $@.now; cmp -s $@.now $@ || cp $@.now $@
+$B/flags: FORCE ; @$(call stamp,echo '$(COMPILERS)')
+$B/revision: FORCE ; @$(call stamp,echo '$(REVISION)')
+$(PCH)/flags: FORCE ; @$(call stamp,echo '$(CXX) $(HEADER_FLAGS) $(KINDS)')
 $(PRECOMPILED): private KIND = $*
 $(PCH)/json.hpp.gch: data/files/json.hpp
 $(PRECOMPILED): $(PCH)/%.hpp.gch: $(PCH)/flags

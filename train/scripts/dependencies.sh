@@ -2,15 +2,12 @@
 # Finds the build's needs, lists what is installed, and tells how to get the rest.
 #   dependencies.sh --install   install what is missing where that is allowed; print make variables
 #   dependencies.sh --report    print a table (make doctor)
+#   dependencies.sh --found     print the compiler and the headers that it finds
 # Exit code 1: the CPU build cannot work.
 set -eu
 
 CXX=${CXX:-g++}
 CPPFLAGS=${CPPFLAGS:-}
-eigen_flags=
-for dir in /usr/include/eigen3 /usr/local/include/eigen3; do
-  [ -d "$dir" ] && eigen_flags="-isystem $dir" && break
-done
 
 # need | header | Debian package | make name | its libraries | what is lost without it (the last three empty: required)
 needs() {
@@ -35,14 +32,21 @@ TABLE
 
 # CXX is a list: "ccache g++" is one, too.
 have_compiler() { echo 'int main(){}' | $CXX -std=c++20 -fopenmp -x c++ - -o /dev/null 2>/dev/null; }
-have_header() {
+# Sets the headers of the table that the compiler finds, one a line, by one call of it.
+find_headers() {
+  eigen_flags=
+  for dir in /usr/include/eigen3 /usr/local/include/eigen3; do
+    [ -d "$dir" ] && eigen_flags="-isystem $dir" && break
+  done
   # shellcheck disable=SC2086  # flags are lists
-  echo "#include <$1>" | $CXX -std=c++20 $CPPFLAGS $eigen_flags -E -x c++ - >/dev/null 2>&1
+  headers=$(needs | sed 's/^[^|]*|\([^|]*\)|.*/#if __has_include(<\1>)\n"\1"\n#endif/' |
+    $CXX -std=c++20 $CPPFLAGS $eigen_flags -E -P -x c++ - 2>/dev/null | tr -d '"')
 }
+have_header() { grep -qxF "$1" <<<"$headers"; }
 
-missing_required=() missing_optional=()
 look() {
   missing_required=() missing_optional=()
+  find_headers
   have_compiler || missing_required+=(g++)
   while IFS='|' read -r _ header package name _; do
     have_header "$header" && continue
@@ -92,17 +96,20 @@ report() {
   else row "matplotlib" absent "pictures, make report: apt-get install python3-matplotlib and PYTHON=/usr/bin/python3"; fi
 }
 
-look
 case "${1:-}" in
+  --found)
+    find_headers
+    printf '%s\n' "$CXX $CPPFLAGS" "$headers"
+    ;;
   --report)
+    look
     report
     [ ${#missing_required[@]} -eq 0 ] || { echo "The build needs: apt-get install ${missing_required[*]}"; exit 1; }
     ;;
   --install)
+    look
     if [ $((${#missing_required[@]} + ${#missing_optional[@]})) -gt 0 ]; then
       install_missing "${missing_required[@]}" "${missing_optional[@]}" || true
-      eigen_dir=/usr/include/eigen3
-      [ -d $eigen_dir ] && eigen_flags="-isystem $eigen_dir"
       look
     fi
     if [ ${#missing_required[@]} -gt 0 ]; then
@@ -118,5 +125,5 @@ case "${1:-}" in
     echo "OPTIONAL :=$have"
     echo "EIGEN_FLAGS := $eigen_flags"
     ;;
-  *) echo "usage: dependencies.sh --install | --report" >&2; exit 2 ;;
+  *) echo "usage: dependencies.sh --install | --report | --found" >&2; exit 2 ;;
 esac

@@ -71,6 +71,26 @@ struct Tree {
 
 }  // namespace
 
+TEST_CASE(
+    "make builds with a library that was installed after the first build, and without a lost one") {
+  const Tree tree;
+  for (const char* header :
+       {"fmt/format.h", "CLI/CLI.hpp", "nlohmann/json.hpp", "zlib.h", "openssl/evp.h",
+        "doctest/doctest.h", "Random123/philox.h", "Eigen/Dense", "png.h"}) {
+    tree.folder.write(std::string("include/") + header, "");
+  }
+  const std::string make = "make -s CPPFLAGS='-nostdinc -Iinclude' build/release-cpu/libskytape.a";
+  CHECK(contains(tree.make(make), "building without libdnnl-dev"));
+  CHECK(contains(tree.read("build/dependencies.mk"), "OPTIONAL := PNG\n"));
+  const auto written = fs::last_write_time(tree.folder.path() / "build/dependencies.mk");
+  CHECK(tree.make(make) == "exit status 0");
+  CHECK((fs::last_write_time(tree.folder.path() / "build/dependencies.mk") == written));
+  tree.folder.write("include/curl/curl.h", "");
+  fs::remove(tree.folder.path() / "include/png.h");
+  CHECK(contains(tree.make(make), "c++   tensor/add.cpp"));  // its flags have changed
+  CHECK(contains(tree.read("build/dependencies.mk"), "OPTIONAL := CURL\n"));
+}
+
 TEST_CASE("make arena draws its page although a run failed, and fails then") {
   const Tree tree;
   tree.executable("python", "#!/bin/sh\necho \"$@\" >>ran\n");
