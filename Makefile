@@ -29,6 +29,8 @@ export B CXX CPPFLAGS MPICC NVCC PYTHON# scripts read them, and what is set on m
 WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1)),$(filter 1 simulated,$(CUDA)))
 SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
 CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC)))..))
+# Not /usr/include of Debian's nvcc: named by -isystem, it would come before the C++ library's headers.
+CUDA_INCLUDE := $(addsuffix /include,$(filter-out /usr,$(CUDA_ROOT)))
 WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
 # MPI is never installed from here; its compiler says what it adds.
 MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show))
@@ -99,7 +101,7 @@ VERSION  := $(shell sed -n 's/^version: *//p' CITATION.cff)
 OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"' -DSKYTAPE_VERSION='"$(VERSION)"' $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)
 OF_tensor/timing/kernel_times.cu := $(if $(CUDA_ROOT),-I$(CUDA_ROOT)/extras/CUPTI/include)
 CURAND := $(if $(filter 0,$(PORTABLE)),$(CUDA_ROOT))
-OF_tests/tensor/random/random_test.cpp := $(if $(CURAND),-DSKYTAPE_HAVE_CURAND -isystem $(CUDA_ROOT)/include)
+OF_tests/tensor/random/random_test.cpp := $(if $(CURAND),-DSKYTAPE_HAVE_CURAND $(addprefix -isystem ,$(CUDA_INCLUDE)))
 OF_tests/tensor/launch/cuda_simulator_test.cpp := $(RACES)
 # A portable program contains most of CUDA and looks for libraries in its own folder first.
 CUDA_LIBS_0 := -Wl,-rpath,$(CUDA_ROOT)/lib64 -lcudart -ldl

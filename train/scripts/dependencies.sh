@@ -80,9 +80,11 @@ report() {
   if [ -n "$mpicc" ]; then row "MPI (several ranks)" found "$mpicc$(mpirun --version 2>/dev/null | sed -n '1s/^/, /p')"
   else row "MPI (several ranks)" absent "apt-get install libopenmpi-dev openmpi-bin (training in one process only)"; fi
   if [ -n "${NVCC:-}" ]; then row "CUDA compiler" found "$("$NVCC" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
-    local root; root=$(cd "$(dirname "$(realpath "$NVCC")")/.." && pwd)
+    local root file; root=$(cd "$(dirname "$(realpath "$NVCC")")/.." && pwd)
     for lib in cublas curand nccl; do
-      if [ -e "$root/lib64/lib$lib.so" ]; then row "$lib" found "$root/lib64"; else row "$lib" absent "part of the CUDA toolkit"; fi
+      file=$root/lib64/lib$lib.so
+      [ -e "$file" ] || file=$($CXX -print-file-name="lib$lib.so")  # a path where the linker finds it
+      if [ -e "$file" ]; then row "$lib" found "$(dirname "$file")"; else row "$lib" absent "part of the CUDA toolkit"; fi
     done
   else row "CUDA compiler" absent "CUDA builds only; the CUDA toolkit has nvcc"; fi
   if nvidia-smi -L >/dev/null 2>&1; then row "GPU" found "$(nvidia-smi -L | head -1)"

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 // Looks for headers as the real compiler; each program that it links ends with status 5.
 constexpr const char* kCompiler = R"(#!/bin/bash
-case " $* " in *" -E "* | *" - "* | *" --version "* | *" --help"*) exec $REAL "$@" ;; esac
-while [ "$1" != -o ]; do shift; done
+case " $* " in *" -E "* | *" - "* | *" -print-"* | *" --"[hv]*) exec $REAL "$@" ;; esac
+until [ "$1" = -o ]; do shift || exit 1; done
 printf '#!/bin/sh\necho "$0 $@" >>ran\nexit 5\n' >"$2"
 chmod +x "$2"
 )";
@@ -100,4 +100,22 @@ TEST_CASE("make arena draws its page although a run failed, and fails then") {
   CHECK(contains(said, "exit status 2"));
   CHECK(contains(tree.read("ran"), "skytape-lab lra"));
   CHECK(contains(tree.read("ran"), "train/report/page.py --runs runs/arena"));
+}
+
+TEST_CASE("a CUDA compiler in /usr/bin adds no /usr/include, and its libraries are the linker's") {
+  const Tree tree;
+  tree.folder.write("tests/tensor/random/random_test.cpp", "");
+  const std::string object = "build/release-cuda/tests/tensor/random/random_test.cpp.o";
+  const auto compiled_by = [&](const std::string& nvcc) {
+    return tree.make("make -n CUDA=1 NVCC=" + nvcc + " " + object);
+  };
+  tree.executable("cuda/bin/nvcc", "#!/bin/sh\n");
+  const std::string of_cuda = " -isystem " + tree.folder.path().string() + "/cuda/include ";
+  CHECK(contains(compiled_by(tree.folder.path() / "cuda/bin/nvcc"), of_cuda));
+  const std::string of_usr = compiled_by("/usr/bin/env");
+  CHECK(contains(of_usr, " -DSKYTAPE_HAVE_CURAND "));
+  CHECK_FALSE(contains(of_usr, "-isystem /usr/include "));
+  tree.folder.write("linked/libcurand.so", "");
+  CHECK(contains(tree.make("LIBRARY_PATH=linked make doctor NVCC=/usr/bin/env"),
+                 " found      linked\n"));
 }
