@@ -52,9 +52,9 @@ struct Tree {
     return read_file(folder.path() / file);
   }
 
-  /// Runs make with these words of a shell, which begin with variables of the environment; returns
-  /// what it said, and its exit status at the end.
-  [[nodiscard]] std::string make(const std::string& words) const {
+  /// Runs a command, which may begin with variables of the environment; returns what it said, and
+  /// its exit status at the end.
+  [[nodiscard]] std::string run(const std::string& words) const {
     const std::string command =
         "cd " + folder.path().string() +
         " && env -i PATH=\"$PATH\" REAL=\"${CXX:-g++}\" SKYTAPE_NO_INSTALL=1 "
@@ -80,21 +80,21 @@ TEST_CASE(
     tree.folder.write(std::string("include/") + header, "");
   }
   const std::string make = "make -s CPPFLAGS='-nostdinc -Iinclude' build/release-cpu/libskytape.a";
-  CHECK(contains(tree.make(make), "building without libdnnl-dev"));
+  CHECK(contains(tree.run(make), "building without libdnnl-dev"));
   CHECK(contains(tree.read("build/dependencies.mk"), "OPTIONAL := PNG\n"));
   const auto written = fs::last_write_time(tree.folder.path() / "build/dependencies.mk");
-  CHECK(tree.make(make) == "exit status 0");
+  CHECK(tree.run(make) == "exit status 0");
   CHECK((fs::last_write_time(tree.folder.path() / "build/dependencies.mk") == written));
   tree.folder.write("include/curl/curl.h", "");
   fs::remove(tree.folder.path() / "include/png.h");
-  CHECK(contains(tree.make(make), "c++   tensor/add.cpp"));  // its flags have changed
+  CHECK(contains(tree.run(make), "c++   tensor/add.cpp"));  // its flags have changed
   CHECK(contains(tree.read("build/dependencies.mk"), "OPTIONAL := CURL\n"));
 }
 
 TEST_CASE("make arena draws its page although a run failed, and fails then") {
   const Tree tree;
   tree.executable("python", "#!/bin/sh\necho \"$@\" >>ran\n");
-  const std::string said = tree.make("make arena PYTHON=./python");
+  const std::string said = tree.run("make arena PYTHON=./python");
   CAPTURE(said);
   CHECK(contains(said, "Error 5"));
   CHECK(contains(said, "exit status 2"));
@@ -107,7 +107,7 @@ TEST_CASE("a CUDA compiler in /usr/bin adds no /usr/include, and its libraries a
   tree.folder.write("tests/tensor/random/random_test.cpp", "");
   const std::string object = "build/release-cuda/tests/tensor/random/random_test.cpp.o";
   const auto compiled_by = [&](const std::string& nvcc) {
-    return tree.make("make -n CUDA=1 NVCC=" + nvcc + " " + object);
+    return tree.run("make -n CUDA=1 NVCC=" + nvcc + " " + object);
   };
   tree.executable("cuda/bin/nvcc", "#!/bin/sh\n");
   const std::string of_cuda = " -isystem " + tree.folder.path().string() + "/cuda/include ";
@@ -116,6 +116,25 @@ TEST_CASE("a CUDA compiler in /usr/bin adds no /usr/include, and its libraries a
   CHECK(contains(of_usr, " -DSKYTAPE_HAVE_CURAND "));
   CHECK_FALSE(contains(of_usr, "-isystem /usr/include "));
   tree.folder.write("linked/libcurand.so", "");
-  CHECK(contains(tree.make("LIBRARY_PATH=linked make doctor NVCC=/usr/bin/env"),
+  CHECK(contains(tree.run("LIBRARY_PATH=linked make doctor NVCC=/usr/bin/env"),
                  " found      linked\n"));
+}
+
+TEST_CASE("make check fails where clang-tidy is absent, fails or has nothing to read") {
+  const Tree tree;
+  const std::string absent = tree.run("PATH=/nowhere /bin/bash train/scripts/tidy.sh -DTOLD");
+  CHECK(contains(absent, "apt-get install clang-tidy"));
+  CHECK(contains(absent, "exit status 2"));
+  tree.executable("clang-tidy", "#!/bin/sh\necho \"$@\" >>ran\n");
+  const std::string check = "PATH=.:\"$PATH\" train/scripts/tidy.sh -DTOLD";
+  const std::string no_checkout = tree.run("GIT_DIR=/nowhere " + check);
+  CHECK(contains(no_checkout, "expected a git checkout"));
+  CHECK(contains(no_checkout, "exit status 2"));
+  CHECK(contains(tree.run("git init -q ."), "exit status 0"));
+  CHECK(contains(tree.run("git add ."), "exit status 0"));
+  CHECK(contains(tree.run(check), "0 findings\nexit status 0"));
+  CHECK(contains(tree.read("ran"), "tensor/add.cpp"));
+  CHECK(contains(tree.read("ran"), " -- -DTOLD\n"));
+  tree.executable("clang-tidy", "#!/bin/sh\nexit 1\n");
+  CHECK(contains(tree.run(check), "0 findings\nexit status 1"));
 }
