@@ -8,6 +8,9 @@ CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it
 PORTABLE  ?= 0# 1: x86-64-v3 portable binary, with lib/ next to it; 0: for this machine
 DNNL      ?= 1# 0: products by Eigen, where oneDNN is installed, too
 WERROR    ?= 0# 1: warnings are errors (CI)
+known      = $(if $(filter $2,$($1)),,$(error $1=$($1) (from the $(origin $1)): expected one of: $2))
+$(call known,MODE,release debug asan fuzz)$(call known,CUDA,auto 0 1 simulated)$(call known,MPI,auto 0 1)
+$(foreach option,PORTABLE DNNL WERROR,$(call known,$(option),0 1))
 
 # ---- tools -----------------------------------------------------------------------------------
 SHELL     := /bin/bash
@@ -198,7 +201,7 @@ FLAGS  := TASK TASKS ATTENTION ATTENTIONS RECIPE DEVICE STEPS BUDGET SEED SEEDS 
   WATCH FROM URL EXPORT PACK OUT
 quoted  = '$(subst ','\'',$(1))'# for the shell: a name may have spaces
 flags   = $(foreach v,$(1),$(if $($v),--$(shell tr A-Z a-z <<<$v) $(call quoted,$($v)))) $(ARGS)
-switch  = $(if $(filter 1,$($(1))),--$(2))
+switch  = $(if $($(1)),$(call known,$(1),0 1))$(if $(filter 1,$($(1))),--$(2))
 train data: TASK ?= listops
 gradcheck bench cost stability approx: ATTENTION ?= all
 arena: ATTENTIONS ?= skyformer

@@ -138,3 +138,18 @@ TEST_CASE("make check fails where clang-tidy is absent, fails or has nothing to 
   tree.executable("clang-tidy", "#!/bin/sh\nexit 1\n");
   CHECK(contains(tree.run(check), "0 findings\nexit status 1"));
 }
+
+TEST_CASE("make refuses values that an option does not know, from the environment, too") {
+  const Tree tree;
+  for (const char* wrong : {"MODE=Release", "CUDA=yes", "MPI=yes", "PORTABLE=yes", "DNNL=no",
+                            "WERROR=true", "WERROR="}) {
+    CAPTURE(wrong);
+    const std::string command_line =
+        std::string(wrong) + " (from the command line): expected one of:";
+    CHECK(contains(tree.run(std::string("make -n ") + wrong), command_line));
+    const std::string environment =
+        std::string(wrong) + " (from the environment): expected one of:";
+    CHECK(contains(tree.run(std::string(wrong) + " make -n"), environment));
+  }
+  CHECK(contains(tree.run("make -n train RESUME=yes"), "RESUME=yes (from the command line)"));
+}
