@@ -31,7 +31,8 @@ export CCACHE_PCH_EXTSUM := 1# a precompiled header is known by its text, not by
 export B CXX CPPFLAGS MPICC NVCC PYTHON# scripts read them, and what is set on make's command line
 WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1)),$(filter 1 simulated,$(CUDA)))
 SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
-CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC)))..))
+NVCC_FILE := $(shell command -v $(NVCC))# NVCC may be a name without a folder
+CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC_FILE)))..))
 # Not /usr/include of Debian's nvcc: named by -isystem, it would come before the C++ library's headers.
 CUDA_INCLUDE := $(addsuffix /include,$(filter-out /usr,$(CUDA_ROOT)))
 WITH_NCCL := $(if $(CUDA_ROOT),$(firstword $(wildcard $(CUDA_ROOT)/include/nccl.h /usr/include/nccl.h)))
@@ -42,6 +43,7 @@ MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show
 ifneq ($(filter-out help doctor clean format format-check,$(or $(MAKECMDGOALS),all)),)
 include build/dependencies.mk
 $(if $(filter 1,$(MPI)),$(if $(MPICC),,$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
+$(if $(filter 1,$(WITH_CUDA)),$(if $(NVCC_FILE),,$(error CUDA=$(CUDA): no nvcc here, NVCC is '$(NVCC)'; expected that of a CUDA toolkit, by NVCC=, CUDA_HOME= or the PATH)))
 endif
 build/dependencies.mk: train/scripts/dependencies.sh build/found
 	@$< --install > $@

@@ -79,8 +79,9 @@ report() {
   local mpicc=${MPICC:-$(command -v mpicc)}
   if [ -n "$mpicc" ]; then row "MPI (several ranks)" found "$mpicc$(mpirun --version 2>/dev/null | sed -n '1s/^/, /p')"
   else row "MPI (several ranks)" absent "apt-get install libopenmpi-dev openmpi-bin (training in one process only)"; fi
-  if [ -n "${NVCC:-}" ]; then row "CUDA compiler" found "$("$NVCC" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
-    local root file; root=$(cd "$(dirname "$(realpath "$NVCC")")/.." && pwd)
+  local nvcc root file
+  if nvcc=$(command -v "${NVCC:-}"); then row "CUDA compiler" found "$("$nvcc" --version | sed -n 's/.*release \([^,]*\).*/\1/p')"
+    root=$(cd "$(dirname "$(realpath "$nvcc")")/.." && pwd)
     for lib in cublas curand nccl; do
       file=$root/lib64/lib$lib.so
       [ -e "$file" ] || file=$($CXX -print-file-name="lib$lib.so")  # a path where the linker finds it

@@ -112,6 +112,9 @@ TEST_CASE("a CUDA compiler in /usr/bin adds no /usr/include, and its libraries a
   tree.executable("cuda/bin/nvcc", "#!/bin/sh\n");
   const std::string of_cuda = " -isystem " + tree.folder.path().string() + "/cuda/include ";
   CHECK(contains(compiled_by(tree.folder.path() / "cuda/bin/nvcc"), of_cuda));
+  const std::string by_name =
+      tree.run("PATH=cuda/bin:\"$PATH\" make -n CUDA=1 NVCC=nvcc " + object);
+  CHECK(contains(by_name, of_cuda));
   const std::string of_usr = compiled_by("/usr/bin/env");
   CHECK(contains(of_usr, " -DSKYTAPE_HAVE_CURAND "));
   CHECK_FALSE(contains(of_usr, "-isystem /usr/include "));
@@ -152,4 +155,15 @@ TEST_CASE("make refuses values that an option does not know, from the environmen
     CHECK(contains(tree.run(std::string(wrong) + " make -n"), environment));
   }
   CHECK(contains(tree.run("make -n train RESUME=yes"), "RESUME=yes (from the command line)"));
+}
+
+TEST_CASE("make CUDA=1 without a CUDA compiler says so, and doctor does") {
+  const Tree tree;
+  const std::string said = tree.run("make CUDA=1 NVCC=/nowhere/nvcc");
+  CHECK(contains(said, "CUDA=1: no nvcc here, NVCC is '/nowhere/nvcc'; expected"));
+  CHECK(contains(said, "exit status 2"));
+  CHECK_FALSE(tree.has("build/release-cuda"));
+  CHECK(contains(tree.run("make CUDA=1 NVCC="), "NVCC is ''; expected"));
+  const std::string doctor = tree.run("make doctor NVCC=/nowhere/nvcc");
+  CHECK(contains(doctor, "CUDA compiler                      absent"));
 }
