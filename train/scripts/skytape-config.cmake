@@ -1,8 +1,9 @@
 # What find_package(skytape) reads: the target skytape::skytape is what pkg-config says of this prefix.
 find_package(PkgConfig REQUIRED)
-list(PREPEND CMAKE_PREFIX_PATH "${CMAKE_CURRENT_LIST_DIR}/../../..")
+set(skytape_path "$ENV{PKG_CONFIG_PATH}")
+set(ENV{PKG_CONFIG_PATH} "${CMAKE_CURRENT_LIST_DIR}/../../pkgconfig:${skytape_path}")
 pkg_check_modules(SKYTAPE REQUIRED IMPORTED_TARGET skytape)
-list(POP_FRONT CMAKE_PREFIX_PATH)
+set(ENV{PKG_CONFIG_PATH} "${skytape_path}")
 if(NOT TARGET skytape::skytape)
   add_library(skytape::skytape INTERFACE IMPORTED)
   target_link_libraries(skytape::skytape INTERFACE PkgConfig::SKYTAPE)

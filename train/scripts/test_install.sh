@@ -40,6 +40,10 @@ with_make() {
 with_cmake() {
   local compiler
   read -ra compiler <<<"${CXX:-g++}"  # "ccache g++" is a list
+  # The prefix that CMake is given wins over another installation that pkg-config would find.
+  mkdir "$1/other"
+  sed 's,^prefix=.*,prefix=/nowhere,' "$PKG_CONFIG_PATH/skytape.pc" >"$1/other/skytape.pc"
+  PKG_CONFIG_PATH=$1/other
   cmake -S . -B with_cmake -DCMAKE_PREFIX_PATH="$1/in stalled" -DCMAKE_CXX_FLAGS="$sanitize" \
     -DCMAKE_CXX_COMPILER="${compiler[-1]}" && cmake --build with_cmake
 }
