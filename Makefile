@@ -114,7 +114,7 @@ CUDA_LIBS_1 := -lcudart_static -ldl -lrt -lpthread
 CARRIED_1   := -Wl,-rpath,'$$ORIGIN/lib:/usr/local/cuda/lib64'
 LIBS := $(foreach o,$(OPTIONAL),$(LIB_$o)) -lz -lcrypto $(if $(filter 0,$(PORTABLE)),-lfmt) \
   $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(CUDA_LIBS_$(PORTABLE))) $(if $(WITH_NCCL),-lnccl) $(filter -L% -l% -Wl%,$(MPI_SAYS))
-LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) $^ $(LIBS) $(LDLIBS) -o $@
+LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) $(filter %.o %.a,$^) $(LIBS) $(LDLIBS) -o $@
 
 # ---- sources (a new file needs no edit) ------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
@@ -150,13 +150,15 @@ PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers json)
 all: build/skytape build/libskytape.a ## build what this machine can build
 lab: all build/skytape-lab ## build the laboratory too: benchmarks, studies, sweeps, goldens
 # Stamps that change only when their text does: other flags rebuild everything, another revision
-# rebuilds the one file that prints it.
+# rebuilds the one file that prints it, other sources or libraries link again what is linked.
 KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))
 COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(FOR_CUDA) $(DNNL) $(MPI_SAYS)| $(NVCC) $(ALL_NVCCFLAGS)
 stamp = mkdir -p $(@D); $(1) > $@.now; cmp -s $@.now $@ || cp $@.now $@
 $B/flags: FORCE ; @$(call stamp,echo '$(COMPILERS)')
 $B/revision: FORCE ; @$(call stamp,echo '$(REVISION)')
+$B/linked: FORCE ; @$(call stamp,echo $(call quoted,$(CPU_SRC) $(CUDA_SRC) $(LAB_SRC) $(TEST_SRC) $(LDFLAGS) $(LIBS) $(LDLIBS)))
 $(PCH)/flags: FORCE ; @$(call stamp,echo '$(CXX) $(HEADER_FLAGS) $(KINDS)')
+build/recipes: FORCE ; @$(call stamp,echo $(RECIPES))
 $(PRECOMPILED): private KIND = $*
 $(PCH)/json.hpp.gch: data/files/json.hpp
 $(PRECOMPILED): $(PCH)/%.hpp.gch: $(PCH)/flags
@@ -172,14 +174,15 @@ $B/%.cuda.o: % $B/flags
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
 	  sed '/^ptxas info/d; /bytes stack frame/d' $@.ptxas >&2)
 # Recipes are compiled into the program, so that it runs from anywhere.
-build/recipes.inc: $(sort $(wildcard train/config/recipes/*.recipe))
-	@mkdir -p build; for f in $^; do printf '{"%s", R"recipe(' $$(basename $$f .recipe); cat $$f; echo ')recipe"},'; done > $@.now; mv $@.now $@
+RECIPES := $(sort $(wildcard train/config/recipes/*.recipe))
+build/recipes.inc: $(RECIPES) build/recipes
+	@for f in $(RECIPES); do printf '{"%s", R"recipe(' $$(basename $$f .recipe); cat $$f; echo ')recipe"},'; done > $@.now; mv $@.now $@
 $B/train/config/recipes.cpp.o: build/recipes.inc
 $B/train/process/version.cpp.o: $B/revision CITATION.cff
 $B/libskytape.a: $(OBJ)
 $B/libskytape-lab.a: $(LAB_OBJ)
-$B/libskytape.a $B/libskytape-lab.a $B/readers.a:
-	@rm -f $@; ar rcs $@ $^
+$B/libskytape.a $B/libskytape-lab.a $B/readers.a: $B/linked
+	@rm -f $@; ar rcs $@ $(filter %.o,$^)
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
 $B/skytape-lab: $B/train/lab/main.cpp.o $B/libskytape-lab.a $B/libskytape.a
 $B/skytape_tests: $(TEST_OBJ) $B/libskytape-lab.a $B/libskytape.a
@@ -189,7 +192,7 @@ $B/skytape_tour: $(TOUR_OBJ)
 $B/readers.a: $(patsubst %,$B/%.o,$(filter data/% train/formats/% tensor/core/%,$(filter-out %.kernel.cpp,$(CPU_SRC))))
 $B/readers: $B/tests/fuzz/data/readers.cpp.o $B/readers.a
 $B/readers: private LDFLAGS += -fsanitize=fuzzer
-$B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_tour $B/readers:
+$B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_tour $B/readers: $B/linked
 	@echo "  link  $@"; $(LINK)
 build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 	@ln -sfn $(B:build/%=%)/$* $@

@@ -167,3 +167,26 @@ TEST_CASE("make CUDA=1 without a CUDA compiler says so, and doctor does") {
   const std::string doctor = tree.run("make doctor NVCC=/nowhere/nvcc");
   CHECK(contains(doctor, "CUDA compiler                      absent"));
 }
+
+TEST_CASE("make builds anew without a source or recipe that is gone, and with other libraries") {
+  const Tree tree;
+  const std::string tests = "build/release-cpu/skytape_tests";
+  const std::string make = "make -s " + tests;
+  CHECK(contains(tree.run(make), "link  " + tests));
+  CHECK(tree.run(make) == "exit status 0");
+  fs::remove(tree.folder.path() / "tests/add_test.cpp");
+  CHECK(contains(tree.run(make), "link  " + tests));
+  CHECK(contains(tree.run("ar t build/release-cpu/libskytape.a"), "add.cpp.o"));
+  fs::remove(tree.folder.path() / "tensor/add.cpp");
+  CHECK(contains(tree.run(make), "link  " + tests));
+  CHECK_FALSE(contains(tree.run("ar t build/release-cpu/libskytape.a"), "add.cpp.o"));
+  CHECK(contains(tree.run(make + " LDLIBS=-lm"), "link  " + tests));
+  CHECK(contains(tree.run(make + " LDLIBS=-lm LDFLAGS=\"-Wl,-rpath,'/a b'\""), "link  " + tests));
+
+  CHECK(contains(tree.run("make -s build/recipes.inc"), "exit status 0"));
+  const fs::path recipes = tree.folder.path() / "train/config/recipes";
+  fs::rename(recipes / "large.recipe", recipes / "larger.recipe");
+  CHECK(contains(tree.run("make -s build/recipes.inc"), "exit status 0"));
+  CHECK(contains(tree.read("build/recipes.inc"), "{\"larger\", "));
+  CHECK_FALSE(contains(tree.read("build/recipes.inc"), "{\"large\", "));
+}
