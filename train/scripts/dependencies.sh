@@ -31,7 +31,13 @@ TABLE
 }
 
 # CXX is a list: "ccache g++" is one, too.
-have_compiler() { echo 'int main(){}' | $CXX -std=c++20 -fopenmp -x c++ - -o /dev/null 2>/dev/null; }
+have_compiler() { echo 'int main(){}' | $CXX -std=c++20 -fopenmp -x c++ - -o /dev/null; }
+# Ends where the compiler that was asked for does not work. A machine without any g++ gets one.
+require_compiler() {
+  if [ "$CXX" = g++ ] && ! command -v g++ >/dev/null || have_compiler; then return; fi
+  echo "skytape: CXX='$CXX' cannot compile C++20 with OpenMP; expected g++ 12 or newer, or clang++ with libomp-dev" >&2
+  exit 1
+}
 # Sets the headers of the table that the compiler finds, one a line, by one call of it.
 find_headers() {
   eigen_flags=
@@ -47,7 +53,7 @@ have_header() { grep -qxF "$1" <<<"$headers"; }
 look() {
   missing_required=() missing_optional=()
   find_headers
-  have_compiler || missing_required+=(g++)
+  command -v "${CXX%% *}" >/dev/null || missing_required+=(g++)
   while IFS='|' read -r _ header package name _; do
     have_header "$header" && continue
     if [ -n "$name" ]; then missing_optional+=("$package"); else missing_required+=("$package"); fi
@@ -69,7 +75,7 @@ install_missing() {
 report() {
   local width=34
   row() { printf "  %-${width}s %-10s %s\n" "$1" "$2" "$3"; }
-  if have_compiler; then row "C++20 compiler with OpenMP" found "$($CXX --version | head -1)"
+  if command -v "${CXX%% *}" >/dev/null; then row "C++20 compiler with OpenMP" found "$($CXX --version | head -1)"
   else row "C++20 compiler with OpenMP" MISSING "apt-get install g++ (12 or newer)"; fi
   while IFS='|' read -r need header package name _ lost; do
     if have_header "$header"; then row "$need" found "$package"
@@ -105,14 +111,17 @@ case "${1:-}" in
     printf '%s\n' "$CXX $CPPFLAGS" "$headers"
     ;;
   --report)
+    require_compiler
     look
     report
     [ ${#missing_required[@]} -eq 0 ] || { echo "The build needs: apt-get install ${missing_required[*]}"; exit 1; }
     ;;
   --install)
+    require_compiler
     look
     if [ $((${#missing_required[@]} + ${#missing_optional[@]})) -gt 0 ]; then
       install_missing "${missing_required[@]}" "${missing_optional[@]}" || true
+      require_compiler
       look
     fi
     if [ ${#missing_required[@]} -gt 0 ]; then

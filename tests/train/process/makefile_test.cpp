@@ -190,3 +190,27 @@ TEST_CASE("make builds anew without a source or recipe that is gone, and with ot
   CHECK(contains(tree.read("build/recipes.inc"), "{\"larger\", "));
   CHECK_FALSE(contains(tree.read("build/recipes.inc"), "{\"large\", "));
 }
+
+TEST_CASE(
+    "a compiler that is absent or cannot compile is named, and no library is called missing") {
+  const Tree tree;
+  tree.executable("old", "#!/bin/sh\necho 'unknown option -std=c++20' >&2\nexit 1\n");
+  for (const char* compiler : {"/nowhere/g++", "./old"}) {
+    for (const char* goal : {"all", "doctor"}) {
+      CAPTURE(compiler);
+      CAPTURE(goal);
+      const std::string said = tree.run(std::string("make ") + goal + " CXX=" + compiler);
+      CHECK(contains(said, std::string("CXX='") + compiler + "' cannot compile C++20 with OpenMP"));
+      CHECK_FALSE(contains(said, "libfmt-dev"));
+    }
+  }
+  CHECK(contains(tree.run("make CXX=./old"), "unknown option -std=c++20"));
+  // A machine without any compiler still lacks it and all libraries.
+  fs::create_directory(tree.folder.path() / "only");
+  CHECK(tree.run("bash -c 'ln -s $(command -v cat sed tr grep) only'") == "exit status 0");
+  const std::string bare =
+      tree.run("PATH=only CXX=g++ /bin/bash train/scripts/dependencies.sh --install");
+  CAPTURE(bare);
+  CHECK(contains(bare, "missing: g++ libfmt-dev libeigen3-dev"));
+  CHECK(contains(bare, "exit status 1"));
+}
