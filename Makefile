@@ -297,7 +297,9 @@ format-check:
 
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local
-TO      = $(call quoted,$(DESTDIR)$(PREFIX))
+# Absolute, since skytape.pc names it.
+INTO    = $(if $(filter /%,$(firstword $(PREFIX))),,$(CURDIR)/)$(PREFIX)
+TO      = $(call quoted,$(DESTDIR)$(INTO))
 install: lab ## install programs, library and headers: PREFIX=/usr/local
 	install -D $B/skytape $(TO)/bin/skytape
 	install -D $B/skytape-lab $(TO)/bin/skytape-lab
@@ -305,10 +307,11 @@ install: lab ## install programs, library and headers: PREFIX=/usr/local
 	for p in train/report/*.py; do install -D -m 644 $$p $(TO)/share/skytape/report/$${p##*/}; done
 	install -D -m 644 train/scripts/skytape-config.cmake $(TO)/lib/cmake/skytape/skytape-config.cmake
 	for h in $(filter-out train/python/% train/lab/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
-	mkdir -p $(TO)/lib/pkgconfig
-	printf '%s\n' $(call quoted,prefix=$(PREFIX)) 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
+	install -d -m 755 $(TO)/lib/pkgconfig
+	printf '%s\n' $(call quoted,prefix=$(INTO)) 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
 	  'Cflags: -std=c++20 -fopenmp "-I$${prefix}/include/skytape" $(DEFINES) $(FOR_CUDA)' \
 	  'Libs: "-L$${prefix}/lib" -lskytape -fopenmp $(strip $(LIBS))' > $(TO)/lib/pkgconfig/skytape.pc
+	chmod 644 $(TO)/lib/pkgconfig/skytape.pc
 doctor: ## say what this machine has, what is missing and what to install
 	@train/scripts/dependencies.sh --report
 help: ## this list

@@ -6,7 +6,11 @@ set -eu
 mode=$(basename "$1") portable=0
 case $mode in *-portable) mode=${mode%-portable} portable=1 ;; esac
 case ${mode##*-} in cuda) cuda=1 ;; simulated) cuda=simulated ;; *) cuda=0 ;; esac
-make -s install MODE="${mode%-*}" CUDA=$cuda PORTABLE=$portable PREFIX="$2/in stalled" >/dev/null  # a path with a blank
+# A relative prefix with a blank, by a user whose files nobody else may read.
+prefix=$(realpath -m --relative-to=. "$2/in stalled")
+(umask 077 && make -s install MODE="${mode%-*}" CUDA=$cuda PORTABLE=$portable PREFIX="$prefix" >/dev/null)
+closed=$(find "$2/in stalled" ! -perm -a=r)
+[ -z "$closed" ] || { echo "installed library: not all users can read $closed"; exit 1; }
 cp -r tests/install_example "$2/example"
 cd "$2/example"
 sanitize=$([ "${mode%-*}" = asan ] && echo "-fsanitize=address,undefined" || true)
