@@ -21,13 +21,14 @@ stop() { echo "gpu-check: $2" >&2; exit "$1"; }
 missing=$(ldd "$LAB" | sed -n 's/^[[:space:]]*\([^ ]*\) => not found.*/\1/p' | xargs)
 [ -z "$missing" ] || stop 2 "$LAB needs $missing; LD_LIBRARY_PATH is to name the folder"
 gpu=$(nvidia-smi -L 2>&1) || stop 1 "no GPU answers on this machine (nvidia-smi -L failed)"
+scratch=$(mktemp -d) || exit 1
 PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin # for compute-sanitizer
 nvidia-smi dmon -d 30 >/dev/null 2>&1 &      # keeps the driver loaded: else each command starts it anew
 keeper=$!
 disown
 
 mkdir -p "$OUT"
-scratch=$(mktemp -d) RESULTS=$scratch/results
+RESULTS=$scratch/results
 mkdir -p "$RESULTS/logs"
 trap 'kill "$keeper" $(jobs -p) 2>/dev/null; rm -rf "$scratch"' EXIT
 echo "$gpu; $("$LAB" --version 2>&1 | head -1)" >"$RESULTS/machine.txt"

@@ -3,7 +3,7 @@
 # installed copy; the last line is "N passed, N failed". B: the build folder. Further arguments go
 # to the test program (doctest's, e.g. -ts=slow), which runs alone, too.
 set -u
-scratch=$(mktemp -d)
+scratch=$(mktemp -d) || exit 1
 trap 'rm -rf "$scratch"' EXIT
 export B scratch
 # Passive: the tests' many small parallel regions must not spin on a busy machine.

@@ -117,11 +117,15 @@ TEST_CASE("gpu-check succeeds where nothing failed, and runs no command that has
   CHECK(none.has("fine\tnot run\t0"));
 }
 
-TEST_CASE("gpu-check refuses unknown checks and folders without a program") {
+TEST_CASE("gpu-check refuses unknown checks and folders that are not there") {
   const Check unknown("CHECKS='alone paralel'");
   CHECK(unknown.status == 2);
   CHECK(unknown.said.find("got 'paralel'") != std::string::npos);
   const Check elsewhere("B=/nowhere");
   CHECK(elsewhere.status == 2);
   CHECK(elsewhere.said.find("no program /nowhere/skytape-lab") != std::string::npos);
+  const Check nowhere("TMPDIR=/nowhere");
+  CHECK(nowhere.status == 1);
+  CHECK(nowhere.said.find("mktemp: ") != std::string::npos);
+  CHECK(nowhere.verdicts.empty());
 }
