@@ -317,4 +317,4 @@ doctor: ## say what this machine has, what is missing and what to install
 help: ## this list
 	@sed -n 's/^\([a-z_-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{printf "  make %-12s %s\n", $$1, $$2}'
 clean: ## forget everything that was built
-	rm -rf build
+	rm -rf build train/python/build train/python/*.egg-info
