@@ -119,7 +119,7 @@ LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) 
 # ---- sources (a new file needs no edit) ------------------------------------------------------
 DIRS     := tensor autograd attention nn data train
 B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))$(if $(filter 1,$(PORTABLE)),-portable)
-find      = $(sort $(shell find $(1) -name '$(2)'))
+find      = $(sort $(shell find $(1) -name '$(2)' ! -name '.*'))# editors keep files such as .#add.cpp
 CPU_SRC  := $(filter-out train/main.cpp train/python/% train/lab/%,$(call find,$(DIRS),*.cpp))
 LAB_SRC  := $(filter-out %/main.cpp,$(call find,train/lab,*.cpp))# the second program's own
 CUDA_SRC := $(if $(WITH_CUDA),$(call find,$(DIRS),*.kernel.cpp) $(call find,$(DIRS),*.cu))

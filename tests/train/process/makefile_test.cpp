@@ -214,3 +214,9 @@ TEST_CASE(
   CHECK(contains(bare, "missing: g++ libfmt-dev libeigen3-dev"));
   CHECK(contains(bare, "exit status 1"));
 }
+
+TEST_CASE("make leaves out the files that an editor keeps beside a source") {
+  const Tree tree;
+  fs::create_symlink("user@host.1", tree.folder.path() / "tensor/.#add.cpp");
+  CHECK(contains(tree.run("make -s build/release-cpu/libskytape.a"), "exit status 0"));
+}
