@@ -253,8 +253,10 @@ wheel: ## the same as a wheel for other machines, by auditwheel (PyPI): PYTHON= 
 $(if $(filter python wheel,$(MAKECMDGOALS)),$(eval include train/python/python.mk))
 
 # ---- tests -----------------------------------------------------------------------------------
+# Scripts that call make are marked by +, for its jobs; `make -n`, which would run them, too, prints them.
+dry = $(if $(findstring n,$(firstword -$(MAKEFLAGS))),echo )
 test: lab $B/skytape_tests ## run every test that can run here
-	+@train/scripts/test.sh $(ARGS)
+	+@$(dry)train/scripts/test.sh $(ARGS)
 tour: $B/skytape_tour ## eight tests to read from top to bottom, with their stories (tests/tour)
 	@for page in $(TOUR); do \
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
@@ -270,7 +272,7 @@ exercise exercise-check:
 gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, packed as it goes: CHECKS= OUT= PEER= GOLDENS=
 	@train/scripts/gpu_check.sh
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle GOLDENS=
-	+@MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
+	+@$(dry)env MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
 compile_commands: ## compile_commands.json, from which clangd knows how each file is compiled
 	@$(MAKE) --no-print-directory -Bn CCACHE= $B/skytape $B/skytape_tests | awk -v dir='$(CURDIR)' ' \
 	  BEGIN { print "[" } \

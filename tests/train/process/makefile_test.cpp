@@ -220,3 +220,11 @@ TEST_CASE("make leaves out the files that an editor keeps beside a source") {
   fs::create_symlink("user@host.1", tree.folder.path() / "tensor/.#add.cpp");
   CHECK(contains(tree.run("make -s build/release-cpu/libskytape.a"), "exit status 0"));
 }
+
+TEST_CASE("make -n test runs no test") {
+  const Tree tree;
+  CHECK(contains(tree.run("make -n test SEED=n"), "\ntrain/scripts/test.sh\nexit status 0"));
+  CHECK_FALSE(tree.has("ran"));
+  CHECK(contains(tree.run("make test SEED=n"), "no test case matches the filters"));
+  CHECK(contains(tree.read("ran"), "skytape_tests --count"));
+}
