@@ -274,7 +274,7 @@ gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, packed a
 gpu-bundle: ## program, tests and data for a GPU machine without anything: OUT=build/gpu-bundle GOLDENS=
 	+@$(dry)env MAKE='$(MAKE)' train/scripts/gpu_bundle.sh
 compile_commands: ## compile_commands.json, from which clangd knows how each file is compiled
-	@$(MAKE) --no-print-directory -Bn CCACHE= $B/skytape $B/skytape_tests | awk -v dir='$(CURDIR)' ' \
+	@$(MAKE) --no-print-directory -Bn CCACHE= $B/skytape $B/skytape_tests | awk -v dir=$(call quoted,$(CURDIR)) ' \
 	  BEGIN { print "[" } \
 	  match($$0, / -c [^ ]+\.cpp -o /) { \
 	    file = substr($$0, RSTART + 4, RLENGTH - 8); \

@@ -228,3 +228,13 @@ TEST_CASE("make -n test runs no test") {
   CHECK(contains(tree.run("make test SEED=n"), "no test case matches the filters"));
   CHECK(contains(tree.read("ran"), "skytape_tests --count"));
 }
+
+TEST_CASE("make compile_commands works in a folder whose name has a quote") {
+  const Tree tree;
+  CHECK(tree.run("sh -c 'mkdir q; cp -r [!q]* q'") == "exit status 0");
+  fs::rename(tree.folder.path() / "q", tree.folder.path() / "it's");
+  const std::string said = tree.run("make -C it\\'s compile_commands");
+  CAPTURE(said);
+  CHECK(contains(said, "exit status 0"));
+  CHECK(contains(tree.read("it's/compile_commands.json"), "it's\", \"file\": \"tensor/add.cpp\""));
+}
