@@ -84,7 +84,8 @@ TEST_CASE(
   CHECK(contains(tree.read("build/dependencies.mk"), "OPTIONAL := PNG\n"));
   const auto written = fs::last_write_time(tree.folder.path() / "build/dependencies.mk");
   CHECK(tree.run(make) == "exit status 0");
-  CHECK((fs::last_write_time(tree.folder.path() / "build/dependencies.mk") == written));
+  const auto later = fs::last_write_time(tree.folder.path() / "build/dependencies.mk") - written;
+  CHECK(later.count() == 0);
   tree.folder.write("include/curl/curl.h", "");
   fs::remove(tree.folder.path() / "include/png.h");
   CHECK(contains(tree.run(make), "c++   tensor/add.cpp"));  // its flags have changed
