@@ -1,5 +1,7 @@
 // Ranks on several hosts, which are network namespaces of this machine: each has an address and a
 // name of its own, and ranks talk over real sockets.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -35,11 +37,24 @@ bool hosts_or_skip() {
   return can;
 }
 
+/// Held by one process of the machine at a time: names and addresses of hosts are the machine's.
+class Turn {
+ public:
+  Turn() { REQUIRE(::flock(file_, LOCK_EX) == 0); }
+  ~Turn() { ::close(file_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  int file_ = ::open((std::filesystem::temp_directory_path() / "skytape-hosts.lock").c_str(),
+                     O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+};
+
 /// sky1, sky2, … with the addresses 10.77.0.1, 10.77.0.2, … on one bridge.
 class Hosts {
  public:
   explicit Hosts(const std::filesystem::path& scratch) : agent_(scratch / "agent") {
-    remove();
+    remove();  // what a run left that was killed
     REQUIRE(
         sh("ip link add sky-bridge type bridge && ip addr add 10.77.0.254/24 dev sky-bridge && "
            "ip link set sky-bridge up"));
@@ -95,10 +110,12 @@ class Hosts {
       const std::string name = "sky" + std::to_string(i);
       (void)sh("ip netns pids " + name + " | xargs -r kill -9");
       (void)sh("ip netns del " + name);
+      (void)sh("ip link del sky-to" + std::to_string(i));
     }
     (void)sh("ip link del sky-bridge");
   }
 
+  Turn turn_;
   std::filesystem::path agent_;
 };
 
