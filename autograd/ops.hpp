@@ -65,8 +65,6 @@ struct TokenWeights;  // tensor/norm/norm_pool.hpp
 [[nodiscard]] Var embedding(Var table, const Tensor& ids);
 [[nodiscard]] Var layer_norm(Var x, Var weight, Var bias);
 [[nodiscard]] Var dropout(Var x, const Dropout& options);
-[[nodiscard]] Var add_dropout(Var residual, Var x, const Dropout& options);
-[[nodiscard]] Var bias_gelu_dropout(Var x, Var bias, const Dropout& options);
 /// Mean cross entropy, a scalar; logits: [B, C], labels: i32[B].
 [[nodiscard]] Var cross_entropy(Var logits, const Tensor& labels);
 /// Cross entropy of each example, [B]; logits: [B, C], labels: i32[B].

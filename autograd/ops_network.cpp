@@ -34,25 +34,6 @@ Var dropout(Var x, const Dropout& options) {
                 [options](const Tensor& dy, Grads& g) { g.add(0, tensor::dropout(dy, options)); });
 }
 
-Var add_dropout(Var residual, Var x, const Dropout& options) {
-  return record("add_dropout", {residual, x},
-                tensor::add_dropout(residual.value(), x.value(), options),
-                [options](const Tensor& dy, Grads& g) {
-                  g.add(0, dy);
-                  if (g.needs(1)) g.add(1, tensor::dropout(dy, options));
-                });
-}
-
-Var bias_gelu_dropout(Var x, Var bias, const Dropout& options) {
-  return record("bias_gelu_dropout", {x, bias},
-                tensor::bias_gelu_dropout(x.value(), bias.value(), options),
-                [x = x.value(), bias = bias.value(), options](const Tensor& dy, Grads& g) {
-                  const Tensor dx = tensor::bias_gelu_dropout_backward(x, bias, options, dy);
-                  g.add(0, dx);
-                  if (g.needs(1)) g.add(1, tensor::sum_to_shape(dx, bias.shape()));
-                });
-}
-
 Var cross_entropy(Var logits, const Tensor& labels) {
   const auto [losses, dlogits] = tensor::cross_entropy(logits.value(), labels);  // [B], [B, C]
   ENSURE(losses.numel() > 0, "cross_entropy: expected at least one example, got ", logits.value());

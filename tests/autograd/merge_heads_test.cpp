@@ -38,10 +38,10 @@ std::vector<Tensor> merge_inputs(const Sizes& s) {
 }
 
 Var merged(const Sizes& s, const std::vector<Var>& v, Way way, double rate) {
-  const Dropout dropout{rate, {11, {}}, 5, s.N + 3};  // of rows in the middle of longer sequences
-  if (way == Way::fused) return merge_heads(v[0], v[1], v[2], v[3], dropout);
+  const Dropout dropping{rate, {11, {}}, 5, s.N + 3};  // of rows in the middle of longer sequences
+  if (way == Way::fused) return merge_heads(v[0], v[1], v[2], v[3], dropping);
   const Var rows = reshape(swap_middle(v[1]), {s.B, s.N, s.H * s.D});
-  return add_dropout(v[0], composed_linear(way, rows, v[2], v[3]), dropout);
+  return v[0] + dropout(composed_linear(way, rows, v[2], v[3]), dropping);
 }
 
 std::vector<Tensor> projection_inputs(const Sizes& s, std::int64_t parts) {

@@ -69,12 +69,6 @@ Rows network_rows() {
   const auto drop = [](double rate) -> Function {
     return [=](Tape&, Vars v) { return dropout(v[0], dropping(rate)); };
   };
-  const auto add_drop = [](double rate) -> Function {
-    return [=](Tape&, Vars v) { return add_dropout(v[0], v[1], dropping(rate)); };
-  };
-  const auto gelu_drop = [](double rate) -> Function {
-    return [=](Tape&, Vars v) { return bias_gelu_dropout(v[0], v[1], dropping(rate)); };
-  };
   const auto mlp = [](double rate, double factor) -> Function {
     return [=](Tape&, Vars v) {
       return nn::mlp({v[0], v[1], v[2], v[3], v[4], v[5], v[6]}, factor, dropping(rate),
@@ -148,23 +142,6 @@ Rows network_rows() {
        {{"dropout: ",
          [](Tape& t) {
            return dropout(zeros(t, {1, 2, 3}), dropping(1));
-         }}}},
-      {"add_dropout",
-       {{"odd", {normal({2, 5, 3}, 167), normal({2, 5, 3}, 168)}, add_drop(0.3)},
-        {"rate 0", {normal({2, 5, 3}, 169), normal({2, 5, 3}, 170)}, add_drop(0)},
-        {"empty", {normal({2, 0, 3}, 171), normal({2, 0, 3}, 172)}, add_drop(0.3)}},
-       {{"add_dropout: ",
-         [](Tape& t) {
-           return add_dropout(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 4}), dropping(0.1));
-         }}}},
-      {"bias_gelu_dropout",
-       {{"odd", {normal({2, 5, 3}, 173), normal({3}, 174)}, gelu_drop(0.3)},
-        {"long", {normal({2, 131, 5}, 175), normal({5}, 176)}, gelu_drop(0.5)},
-        {"rate 0", {normal({2, 5, 3}, 177), normal({3}, 178)}, gelu_drop(0)},
-        {"empty", {normal({2, 0, 3}, 179), normal({3}, 180)}, gelu_drop(0.3)}},
-       {{"bias_gelu_dropout: ",
-         [](Tape& t) {
-           return bias_gelu_dropout(zeros(t, {1, 2, 3}), zeros(t, {4}), dropping(0.1));
          }}}},
       {"mlp",
        {{"odd", mlp_inputs({2, 5, 3}, 7), mlp(0.3, 1)},

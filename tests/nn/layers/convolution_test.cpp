@@ -88,17 +88,17 @@ TEST_CASE("a fused convolution equals mask, taps, dropout and residual, at every
       const std::vector<Tensor> inputs = {numbers({s.B, s.N, s.E}, 11),
                                           numbers({s.B, s.N, s.E}, 12),
                                           numbers({s.window.width * s.window.height, s.E}, 13)};
-      const Dropout dropout{rate, {11, {}}, 5, s.N + 3};
+      const Dropout dropping{rate, {11, {}}, 5, s.N + 3};
       check_both_ways(inputs, 50, [&](const std::vector<Var>& v, Way way) {
         const Tensor& x = v[0].value();
         std::vector<double> real(static_cast<std::size_t>(s.B * s.N), 1);
         for (std::size_t i = 2; i < real.size(); i += 3) real[i] = 0;
         const Tensor mask = Tensor::from(real, {s.B, s.N}, x.dtype(), x.device());
         if (way == Way::fused) {
-          return nn::add_convolution(v[0], v[1], v[2], mask, s.window, dropout);
+          return nn::add_convolution(v[0], v[1], v[2], mask, s.window, dropping);
         }
         const Var near = nn::depthwise_convolution(mask_rows(v[1], mask), v[2], s.window);
-        return add_dropout(v[0], near, dropout);
+        return v[0] + dropout(near, dropping);
       });
     }
   }

@@ -55,8 +55,8 @@ Var block(std::span<const Var> v, Way way, double factor, const Dropout& hidden,
                    factor, hidden, output);
   }
   const Var h = norms ? layer_norm(affine(v[0], factor), v[1], v[2]) : v[0];
-  const Var u = bias_gelu_dropout(composed_linear(way, h, w[0], Var()), w[1], hidden);
-  return add_dropout(v[0], composed_linear(way, u, w[2], w[3]), output);
+  const Var u = dropout(gelu(composed_linear(way, h, w[0], Var()) + w[1]), hidden);
+  return v[0] + dropout(composed_linear(way, u, w[2], w[3]), output);
 }
 
 }  // namespace
