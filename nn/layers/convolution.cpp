@@ -5,12 +5,6 @@
 namespace skytape::nn {
 namespace {
 
-Tensor convolve(const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight, Taps taps) {
-  Tensor y = empty_like(x);  // [B, N, E]
-  on_device(x.device(), [&](auto tag) { convolve_on(tag, plan, x, weight, taps, y); });
-  return y;
-}
-
 Tensor convolution_weight(const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
                           const Tensor& dy, const Tensor& weight) {
   Tensor dweight = empty_like(weight);  // [R T, E]
@@ -19,15 +13,14 @@ Tensor convolution_weight(const ConvolutionPlan& plan, const Tensor& x, const Te
 }
 
 /// Checks x [B, N, E] and weight [R T, E].
-ConvolutionPlan plan_of(const char* op, const Tensor& x, const Tensor& weight,
-                        const Window& window) {
-  require_same_kind(op, {&x, &weight});
-  ENSURE(window.width % 2 == 1 && window.height % 2 == 1 && window.columns >= 0, op,
-         ": expected an odd window, got ", window.height, " by ", window.width);
+ConvolutionPlan plan_of(const Tensor& x, const Tensor& weight, const Window& window) {
+  require_same_kind("add_convolution", {&x, &weight});
+  ENSURE(window.width % 2 == 1 && window.height % 2 == 1 && window.columns >= 0,
+         "add_convolution: expected an odd window, got ", window.height, " by ", window.width);
   ENSURE(x.rank() == 3 && weight.rank() == 2 && weight.size(0) == window.width * window.height &&
              weight.size(1) == x.size(2),
-         op, ": expected x [B, N, E] and weight [", window.width * window.height, ", E], got x ", x,
-         ", weight ", weight);
+         "add_convolution: expected x [B, N, E] and weight [", window.width * window.height,
+         ", E], got x ", x, ", weight ", weight);
   const std::int64_t n = x.size(1);
   const bool picture = window.columns > 0 && window.columns < n;
   return {n, x.size(2), picture ? window.columns : n, window.width, window.height};
@@ -35,23 +28,14 @@ ConvolutionPlan plan_of(const char* op, const Tensor& x, const Tensor& weight,
 
 }  // namespace
 
-// With s the step from a position to what a tap reads (the same for every position, zeros outside):
-//   y[n] = sum_taps w[tap] x[n + s(tap)]     dx[m] = sum_taps w[tap] dy[m - s(tap)]
-//   dw[tap] = sum_{b, n} dy[n] x[n + s(tap)]
-Var depthwise_convolution(Var x, Var weight, const Window& window) {
-  const Tensor xv = x.value(), wv = weight.value();
-  const ConvolutionPlan plan = plan_of("depthwise_convolution", xv, wv, window);
-  return record("depthwise_convolution", {x, weight}, convolve(plan, xv, wv, Taps::forward),
-                [plan, xv, wv](const Tensor& dy, Grads& g) {
-                  if (g.needs(0)) g.add(0, convolve(plan, dy, wv, Taps::adjoint));
-                  if (g.needs(1)) g.add(1, convolution_weight(plan, xv, {}, dy, wv));
-                });
-}
-
+// With s the step from a position to what a tap reads (the same for every position, zeros outside),
+// c the sum over taps, and dc = drop(dy):
+//   c[n] = sum_taps w[tap] (mask x)[n + s(tap)]     dx[m] = mask[m] sum_taps w[tap] dc[m - s(tap)]
+//   dw[tap] = sum_{b, n} dc[n] (mask x)[n + s(tap)]
 Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask, const Window& window,
                     const Dropout& dropout) {
   const Tensor r = residual.value(), xv = x.value(), wv = weight.value();
-  const ConvolutionPlan plan = plan_of("add_convolution", xv, wv, window);
+  const ConvolutionPlan plan = plan_of(xv, wv, window);
   require_same_kind("add_convolution", {&xv, &r, &mask});
   ENSURE(r.shape() == xv.shape() && mask.shape() == Shape({xv.size(0), xv.size(1)}),
          "add_convolution: expected a residual [B, N, E] and a mask [B, N] for x ", xv, ", got ", r,

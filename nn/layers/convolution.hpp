@@ -20,14 +20,10 @@ struct Window {
   std::int64_t columns = 0;  // positions in a row of the picture; 0: the whole sequence is one row
 };
 
-/// y[b, n, e] = sum over r, t of weight[r T + t, e]
-/// x[b, n + (r - (R-1)/2) columns + t - (T-1)/2, e]; outside x is 0. x: [B, N, E], weight: [R T, E]
-/// -> [B, N, E]. Wu et al. 2019 call it a depthwise convolution; Xiong et al. 2021 (Nyströmformer)
-/// use one parallel to attention.
-[[nodiscard]] Var depthwise_convolution(Var x, Var weight, const Window& window);
-
-/// residual + drop(depthwise_convolution of x with padded rows zeroed). residual: [B, N, E],
-/// mask: [B, N].
+/// y[b, n, e] = residual[b, n, e] + drop(sum over r, t of weight[r T + t, e] (mask x)[b, m, e]) with
+/// m = n + (r - (R-1)/2) columns + t - (T-1)/2; outside x is 0. residual, x: [B, N, E], weight:
+/// [R T, E], mask: [B, N] -> [B, N, E]. Wu et al. 2019 call the sum a depthwise convolution; Xiong
+/// et al. 2021 (Nyströmformer) use one parallel to attention.
 [[nodiscard]] Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask,
                                   const Window& window, const Dropout& dropout);
 
@@ -38,15 +34,6 @@ struct ConvolutionPlan {
   std::int64_t columns;           // positions in a row, at most N
   std::int64_t taps, tap_rows;    // T, R
 };
-
-/// `forward` reads the neighbour that lies where the tap does, `adjoint` the one opposite.
-enum class Taps { forward, adjoint };
-
-/// x, y: [B, N, E]; weight: [R T, E].
-void convolve_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight, Taps taps,
-                 Tensor& y);
-void convolve_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight,
-                 Taps taps, Tensor& y);
 
 /// y = residual + drop(convolution of mask x), and the gradient of x from that of what was dropped
 /// out. residual, x, y: [B, N, E]; mask: [B, N].
@@ -61,8 +48,8 @@ void masked_adjoint_on(Cpu, const ConvolutionPlan& plan, const Tensor& dy, const
 void masked_adjoint_on(Cuda, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
                        const Tensor& weight, Tensor& dx);
 
-/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads there: x, or mask x where
-/// there is a mask. x, dy: [B, N, E], dweight: [R T, E].
+/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads of mask x there.
+/// x, dy: [B, N, E], mask: [B, N], dweight: [R T, E].
 void convolution_weight_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
                            const Tensor& dy, Tensor& dweight);
 void convolution_weight_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,

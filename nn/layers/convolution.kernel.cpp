@@ -1,7 +1,5 @@
-// Depthwise convolution over positions, its adjoint, and the gradient of its weights; with the
-// mask, the residual and the dropout around it, too, as CUDA has them in one kernel.
-#include <type_traits>
-
+// Depthwise convolution over positions with the mask, the residual and the dropout around it, its
+// adjoint, and the gradient of its weights.
 #include "nn/layers/convolution.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/launch.hpp"
@@ -11,12 +9,6 @@
 
 namespace skytape::nn {
 namespace {
-
-/// Nothing around a convolution.
-template <class T> struct Alone {
-  HD T read(std::int64_t, T x) const { return x; }
-  HD T written(std::int64_t, std::int64_t, T sum) const { return sum; }
-};
 
 /// residual + drop(conv(mask x)).
 template <class T> struct Surrounded {
@@ -36,7 +28,7 @@ template <class T> struct Surrounded {
   }
 };
 
-/// The mask of what surrounded() read: its gradient.
+/// mask conv(dy), the gradient of the x that Surrounded reads.
 template <class T> struct Masked {
   const T* mask;  // [B, N]
   HD T read(std::int64_t, T dy) const { return dy; }
@@ -80,16 +72,14 @@ template <class T, class Around> struct ConvolveRow {
         to[e] = sum;
       });
     }
-    if constexpr (!std::is_same_v<Around, Alone<T>>) {
-      team.each(e_count, [=, this](std::int64_t e) { to[e] = around.written(row, e, to[e]); });
-    }
+    team.each(e_count, [=, this](std::int64_t e) { to[e] = around.written(row, e, to[e]); });
   }
 };
 
 /// Summands of dweight[tap, e]: dy[b, n, e] times what the tap reads at n.
-template <class T, bool kMasked> struct WeightEntry {
+template <class T> struct WeightEntry {
   const T* x;     // [B, N, E]
-  const T* mask;  // [B, N], of x where it is masked
+  const T* mask;  // [B, N], of x
   const T* dy;    // [B, N, E]
   ConvolutionPlan plan;
 
@@ -101,22 +91,12 @@ template <class T, bool kMasked> struct WeightEntry {
     const bool outside =
         column < 0 || column >= plan.columns || n + step < 0 || n + step >= plan.positions;
     if (outside) return T(0);
-    const T read = x[(i + step) * plan.width + e];
-    return dy[i * plan.width + e] * (kMasked ? mask[i + step] * read : read);
+    return dy[i * plan.width + e] * (mask[i + step] * x[(i + step) * plan.width + e]);
   }
   HD T operator()(int k, std::int64_t tap, std::int64_t i) const { return (*this)(k, tap, i, 0); }
 };
 
 }  // namespace
-
-void convolve_on(Backend, const ConvolutionPlan& plan, const Tensor& x, const Tensor& weight,
-                 Taps taps, Tensor& y) {
-  dispatch_float(x.dtype(), [&]<class T>() {
-    rows(x.rows(), x.cols(),
-         ConvolveRow<T, Alone<T>>{
-             x.data<T>(), weight.data<T>(), y.data<T>(), plan, taps == Taps::adjoint, {}});
-  });
-}
 
 void add_convolution_on(Backend, const ConvolutionPlan& plan, const Tensor& residual,
                         const Tensor& x, const Tensor& mask, const Tensor& weight,
@@ -142,14 +122,9 @@ void masked_adjoint_on(Backend, const ConvolutionPlan& plan, const Tensor& dy, c
 void convolution_weight_on(Backend, const ConvolutionPlan& plan, const Tensor& x,
                            const Tensor& mask, const Tensor& dy, Tensor& dweight) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    const auto sum = [&](const auto& entry) {
-      columns<1, T>(dweight.size(0), x.rows(), x.cols(), entry, dweight.data<T>());
-    };
-    if (mask.defined()) {
-      sum(WeightEntry<T, true>{x.data<T>(), mask.data<T>(), dy.data<T>(), plan});
-    } else {
-      sum(WeightEntry<T, false>{x.data<T>(), nullptr, dy.data<T>(), plan});
-    }
+    columns<1, T>(dweight.size(0), x.rows(), x.cols(),
+                  WeightEntry<T>{x.data<T>(), mask.data<T>(), dy.data<T>(), plan},
+                  dweight.data<T>());
   });
 }
 

@@ -60,7 +60,9 @@ Function turned(std::int64_t positions, std::size_t which) {
 
 Function convolved(const nn::Window& window, const Tensor& mask, double rate) {
   return [=](Tape&, Vars v) {
-    return nn::add_convolution(v[0], v[1], v[2], beside(v[0], mask), window, dropping(rate));
+    Dropout dropout = dropping(rate);
+    dropout.nominal_length = 600;
+    return nn::add_convolution(v[0], v[1], v[2], beside(v[0], mask), window, dropout);
   };
 }
 
@@ -137,10 +139,38 @@ Rows fused_rows() {
             {"picture",
              {normal({1, 6, 2}, 334), normal({1, 6, 2}, 335), normal({9, 2}, 336)},
              convolved({3, 3, 3}, mask(6, {6}), 0)},
+            {"wider than the sequence",
+             {normal({2, 3, 4}, 351), normal({2, 3, 4}, 352), normal({9, 4}, 353)},
+             convolved({9}, mask(3, {3, 2}), 0.3)},
+            {"long",
+             {normal({1, 523, 2}, 354), normal({1, 523, 2}, 355), normal({3, 2}, 356)},
+             convolved({3}, mask(523, {520}), 0.3)},
+            {"window larger than the picture",
+             {normal({1, 6, 2}, 357), normal({1, 6, 2}, 358), normal({35, 2}, 359)},
+             convolved({7, 5, 3}, mask(6, {6}), 0)},
+            {"last line cut",
+             {normal({2, 11, 3}, 360), normal({2, 11, 3}, 361), normal({15, 3}, 362)},
+             convolved({5, 3, 4}, mask(11, {11, 10}), 0.3)},
             {"none",
              {normal({0, 5, 4}, 337), normal({0, 5, 4}, 338), normal({1, 4}, 339)},
              convolved({1}, mask(5, {}), 0.3)}},
-           {{"add_convolution: expected x [B, N, E] and weight [3, E]",
+           {{"add_convolution: expected an odd window, got 1 by 2",
+             [](Tape& t) {
+               return nn::add_convolution(zeros(t, {1, 4, 3}), zeros(t, {1, 4, 3}),
+                                          zeros(t, {2, 3}), zeros(t, {1, 4}).value(), {2}, {});
+             }},
+            {"add_convolution: expected x [B, N, E] and weight [9, E]",
+             [](Tape& t) {
+               return nn::add_convolution(zeros(t, {1, 4, 3}), zeros(t, {1, 4, 3}),
+                                          zeros(t, {3, 3}), zeros(t, {1, 4}).value(), {3, 3, 2},
+                                          {});
+             }},
+            {"add_convolution: expected x [B, N, E] and weight [3, E]",
+             [](Tape& t) {
+               return nn::add_convolution(zeros(t, {1, 4, 3}), zeros(t, {1, 4, 3}),
+                                          zeros(t, {3, 2}), zeros(t, {1, 4}).value(), {3}, {});
+             }},
+            {"add_convolution: expected x [B, N, E] and weight [3, E]",
              [](Tape& t) {
                return nn::add_convolution(zeros(t, {1, 2, 3}), zeros(t, {1, 2, 3}),
                                           zeros(t, {2, 3}), zeros(t, {1, 2}).value(), {3}, {});

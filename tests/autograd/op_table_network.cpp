@@ -3,7 +3,6 @@
 #include "autograd/ops_heads.hpp"
 #include "nn/embedding/ngrams.hpp"
 #include "nn/embedding/positions.hpp"
-#include "nn/layers/convolution.hpp"
 #include "nn/layers/mlp.hpp"
 #include "nn/layers/pair_features.hpp"
 #include "nn/pyramid/instance_norm.hpp"
@@ -112,9 +111,6 @@ Rows network_rows() {
     return [=](Tape&, Vars v) { return nn::add_rows_at(v[0], v[1], beside(v[0], slots)); };
   };
   const Tensor slots = integers({0, 3, 3, 1, 2, 2, 2, 0, 3, 1, 0, 2}, {2, 2, 3});  // [G, B, N]
-  const auto convolve = [](const nn::Window& window) -> Function {
-    return [=](Tape&, Vars v) { return nn::depthwise_convolution(v[0], v[1], window); };
-  };
   const auto windows = [](const nn::Windows& of) -> Function {
     return [=](Tape&, Vars v) { return nn::unfold(v[0], of); };
   };
@@ -291,30 +287,8 @@ Rows network_rows() {
        {{"odd", {normal({2, 7, 3}, 216), normal({3}, 217), normal({3}, 218)}, instances},
         {"one picture", {normal({1, 523, 2}, 219), normal({2}, 220), normal({2}, 221)}, instances},
         {"empty", {normal({0, 5, 4}, 222), normal({4}, 223), normal({4}, 224)}, instances}},
-       {{"instance_norm: expected x [B, N, E] with places, weight and bias [E]",
-         [](Tape& t) {
+       {{"instance_norm: expected x [B, N, E] with places, weight and bias [E]", [](Tape& t) {
            return nn::instance_norm(zeros(t, {2, 4, 3}), zeros(t, {4}), zeros(t, {3}));
-         }}}},
-      {"depthwise_convolution",
-       {{"odd", {normal({2, 7, 3}, 193), normal({5, 3}, 194)}, convolve({5})},
-        {"wider than the sequence", {normal({2, 3, 4}, 195), normal({9, 4}, 196)}, convolve({9})},
-        {"long", {normal({1, 523, 2}, 197), normal({3, 2}, 198)}, convolve({3})},
-        {"picture", {normal({2, 12, 3}, 201), normal({9, 3}, 202)}, convolve({3, 3, 4})},
-        {"window larger than the picture",
-         {normal({1, 6, 2}, 203), normal({35, 2}, 204)},
-         convolve({7, 5, 3})},
-        {"last line cut", {normal({2, 11, 3}, 205), normal({15, 3}, 206)}, convolve({5, 3, 4})},
-        {"empty", {normal({0, 5, 4}, 199), normal({1, 4}, 200)}, convolve({1})}},
-       {{"depthwise_convolution: expected an odd window, got 1 by 2",
-         [](Tape& t) {
-           return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {2, 3}), {2});
-         }},
-        {"depthwise_convolution: expected x [B, N, E] and weight [9, E]",
-         [](Tape& t) {
-           return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {3, 3}), {3, 3, 2});
-         }},
-        {"depthwise_convolution: ", [](Tape& t) {
-           return nn::depthwise_convolution(zeros(t, {1, 4, 3}), zeros(t, {3, 2}), {3});
          }}}}};
 }
 

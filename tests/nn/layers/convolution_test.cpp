@@ -15,9 +15,35 @@ Tensor numbers(const Shape& shape, std::uint64_t seed) {
   return tensor::normal(shape, Random{seed, {}}, DType::f64, Device::cpu);
 }
 
+/// The convolution of x alone: without residual and dropout, no row padded.
 Tensor convolved(const Tensor& x, const Tensor& weight, const nn::Window& window) {
   Tape tape(Tape::Mode::eval);
-  return nn::depthwise_convolution(tape.input(x), tape.input(weight), window).value();
+  const Tensor mask = Tensor::full({x.size(0), x.size(1)}, 1, x.dtype(), x.device());
+  return nn::add_convolution(tape.constant(zeros_like(x, x.shape())), tape.input(x),
+                             tape.input(weight), mask, window, {})
+      .value();
+}
+
+/// The convolution as a sum of shifted copies of the picture with zeros around it; a sequence is a
+/// picture of one line. x: [B, N, E] with N = whole lines.
+Var of_shifted_copies(Var x, Var weight, const nn::Window& window) {
+  const std::int64_t b = x.size(0), n = x.size(1), e = x.size(2);
+  const std::int64_t columns = window.columns > 0 ? window.columns : n;
+  const auto padded = [](Var v, int axis, std::int64_t edge) {
+    const Var zeros = v.tape().constant(zeros_like(v.value(), v.shape().with(axis, edge)));
+    return concat({zeros, v, zeros}, axis);
+  };
+  const Var lines = reshape(x, {b, n / columns, columns, e});
+  const Var picture = padded(padded(lines, 1, window.height / 2), 2, window.width / 2);
+  Var sum;
+  for (std::int64_t tap = 0; tap < window.height * window.width; ++tap) {
+    const std::int64_t line = tap / window.width, column = tap % window.width;
+    const Var copy = narrow(narrow(picture, 1, line, line + n / columns), 2, column,
+                            column + columns);  // [B, lines, columns, E]
+    const Var term = copy * narrow(weight, 0, tap, tap + 1);
+    sum = tap == 0 ? term : sum + term;
+  }
+  return reshape(sum, x.shape());
 }
 
 }  // namespace
@@ -97,7 +123,7 @@ TEST_CASE("a fused convolution equals mask, taps, dropout and residual, at every
         if (way == Way::fused) {
           return nn::add_convolution(v[0], v[1], v[2], mask, s.window, dropping);
         }
-        const Var near = nn::depthwise_convolution(mask_rows(v[1], mask), v[2], s.window);
+        const Var near = of_shifted_copies(mask_rows(v[1], mask), v[2], s.window);
         return v[0] + dropout(near, dropping);
       });
     }
