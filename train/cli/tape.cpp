@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "attention/registry.hpp"
-#include "autograd/ops.hpp"
 #include "autograd/tape_print.hpp"
 #include "nn/model.hpp"
 #include "tensor/core/error.hpp"
@@ -72,8 +71,9 @@ int run(const TapeFlags& flags) {
   step.training = true;
 
   Tape tape;
-  const Var loss =
-      cross_entropy(model.logits(tape, tokens(flags, config.vocabulary), step), labels);  // scalar
+  const nn::ModelInput input = tokens(flags, config.vocabulary);
+  const auto examples = static_cast<double>(flags.batch);
+  const Var loss = model.class_loss(tape, input, labels, step, examples).loss;  // scalar
   const std::string title =
       fmt::format("the tape of one training step: {}, batch {}, {} positions, width {}, one layer",
                   flags.attention, flags.batch, flags.n, config.width);

@@ -16,7 +16,7 @@ TEST_CASE("skytape tape prints the step of every method, down to the loss") {
     CHECK(done.code == 0);
     CHECK(contains(done.out, "model.transformer_0.mha.W_v.weight"));
     CHECK(contains(done.out, "attention"));
-    CHECK(contains(done.out, "cross_entropy"));
+    CHECK(contains(done.out, "classify"));
     CHECK(contains(done.out, "received a gradient"));
   }
 }
