@@ -15,10 +15,9 @@
 namespace skytape::train {
 namespace {
 
-// swap_middle takes heads apart and puts them together around the projections; merge_heads has
-// dropout and residual in it, mlp its norm, too.
-constexpr std::array<std::string_view, 7> kProducts = {
-    "linear", "matmul", "swap_middle", "project_heads", "merge_heads", "bias_gelu_dropout", "mlp"};
+// merge_heads has dropout and residual in it, mlp its norm, classify the loss, too.
+constexpr std::array<std::string_view, 6> kProducts = {"linear",      "matmul", "project_heads",
+                                                       "merge_heads", "mlp",    "classify"};
 
 double StepParts::*part_of(std::string_view op) {
   if (op == "attention") return &StepParts::attention;

@@ -13,8 +13,8 @@ namespace skytape::train {
 /// Milliseconds of one step, forward and backward together.
 struct StepParts {
   double attention = 0;  // the method itself, without the projections around it
-  double products = 0;   // projections, MLP with its GELU, head
-  double rest = 0;       // embedding, layer norm, dropout, residual sums, pooling, loss
+  double products = 0;   // projections, MLP with its norm and GELU, head with the loss
+  double rest = 0;       // embedding, norm before attention, pooling
   double optimiser = 0;  // clipping and AdamW
   double data = 0;       // copying the batch
   [[nodiscard]] double total() const { return attention + products + rest + optimiser + data; }
