@@ -85,22 +85,6 @@ constexpr Row kConvergence[] = {
     {"skein_nopilot", {6.50, 6.25, 22.20, 16.64, 6.23}, {46.47, 45.68, 192.69, 117.99, 63.51}},
 };
 
-constexpr FineTuned kFineTuned[] = {
-    // n, model, k, sharing, SST-2, IMDB, QNLI, QQP, average
-    {512, "RoBERTa-base", 0, "", 93.1, 94.1, 90.9, 90.9, 92.25},
-    {512, "Linformer", 128, "none", 92.4, 94.0, 90.4, 90.2, 91.75},
-    {512, "Linformer", 128, "keyvalue", 93.4, 93.4, 90.3, 90.3, 91.85},
-    {512, "Linformer", 128, "layerwise", 93.2, 93.8, 90.1, 90.2, 91.83},
-    {512, "Linformer", 256, "none", 93.2, 94.0, 90.6, 90.5, 92.08},
-    {512, "Linformer", 256, "keyvalue", 93.3, 93.6, 90.6, 90.6, 92.03},
-    {512, "Linformer", 256, "layerwise", 93.1, 94.1, 91.2, 90.8, 92.30},
-    {512, "BERT-base", 0, "", 92.7, 93.5, 91.8, 89.6, 91.90},
-    {512, "distilled BERT", 0, "", 91.3, 92.8, 89.2, 88.5, 90.45},
-    {1024, "Linformer", 256, "none", 93.0, 93.8, 90.4, 90.4, 91.90},
-    {1024, "Linformer", 256, "keyvalue", 93.0, 93.6, 90.3, 90.4, 91.83},
-    {1024, "Linformer", 256, "layerwise", 93.2, 94.2, 90.8, 90.5, 92.18},
-};
-
 constexpr Row kInstability[] = {
     {"nystrom", {1.03, 1.01, 0.97, 0.99, 1.02}, {}},
     {"kernelized", {0.83, 0.77, 0.64, 0.74, 0.62}, {}},
@@ -122,8 +106,6 @@ constexpr Place kPlaces[] = {{kSkyformer, &Row::first},   {kSkyformer, &Row::sec
 std::string_view paper_row(std::string_view method, double attention_dropout) {
   return method == "softmax" && attention_dropout == 0 ? kWithoutDropout : method;
 }
-
-std::span<const FineTuned> linformer_fine_tuned() { return kFineTuned; }
 
 std::optional<double> paper_figure(PaperFigure figure, std::string_view method,
                                    std::string_view task) {

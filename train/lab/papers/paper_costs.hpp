@@ -39,14 +39,4 @@ struct LinformerGain {
 };
 [[nodiscard]] std::optional<LinformerGain> linformer_gain(int n, int k);
 
-/// Linformer, Table 2: accuracy on dev after fine-tuning, in percent, the columns in its order.
-struct FineTuned {
-  int n = 0;
-  std::string_view model;
-  int k = 0;                 // 0: exact attention
-  std::string_view sharing;  // as option linformer.sharing calls it; of exact attention nothing
-  double sst2 = 0, imdb = 0, qnli = 0, qqp = 0, average = 0;
-};
-[[nodiscard]] std::span<const FineTuned> linformer_fine_tuned();
-
 }  // namespace skytape::train
