@@ -5,10 +5,6 @@
 
 namespace skytape::nn {
 
-/// Mean cross entropy, a scalar, against labels that are 1 - s the example's class and s every
-/// class alike, s the smoothing (Szegedy et al. 2016, sec. 7). logits: [B, C], labels: i32[B].
-[[nodiscard]] Var classification_loss(Var logits, const Tensor& labels, double smoothing);
-
 /// Loss of a batch or a part of one, and the share of its answers that are right, weighted alike.
 struct Scored {
   Var loss;        // scalar
@@ -18,9 +14,10 @@ struct Scored {
 struct ClassifierVars {
   Var x, in_weight, in_bias, out_weight, out_bias;
 };
-/// The mean of that loss where two linear layers with a ReLU between make logits of features
-/// [B, K], and the number of correct answers over `examples`. `class_weights` [C]: what an
-/// example's loss is worth, by its class; undefined: 1.
+/// Mean cross entropy against labels that are 1 - s the example's class and s every class alike, s
+/// the smoothing (Szegedy et al. 2016, sec. 7), where two linear layers with a ReLU between make
+/// logits [B, C] of features [B, K]; and the number of correct answers over `examples`. labels:
+/// i32[B]. `class_weights` [C]: what an example's loss is worth, by its class; undefined: 1.
 [[nodiscard]] Scored classifier_loss(const ClassifierVars& v, const Tensor& labels,
                                      double smoothing, double examples,
                                      const Tensor& class_weights = {});

@@ -5,11 +5,11 @@
 
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
-#include "nn/layers/loss.hpp"
 #include "nn/model.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/classification_loss.hpp"
 #include "tests/support/difference.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/model_gradcheck.hpp"
@@ -107,7 +107,7 @@ TEST_CASE(
         const std::vector<double> trimmed = logits.value().to_vector();
         const Tensor labels =
             Tensor::from(std::vector<std::int32_t>{2, 0, 1}, {3}, DType::i32, Device::cpu);
-        tape.backward(nn::classification_loss(logits, labels, 0.1));
+        tape.backward(test::classification_loss(logits, labels, 0.1));
         for (const double g : model.parameters().gradients().to_vector()) REQUIRE(std::isfinite(g));
         if (spec.reads_padding) continue;
         const nn::ModelInput wide = make_input(model.config(), lengths, kNominal);
@@ -190,8 +190,8 @@ TEST_CASE("models with their norms behind the sums pass gradcheck, whatever the 
       targets.weight[0] = Tensor::full({2, 2}, 0.25, DType::f64, Device::cpu);
       const GradcheckReport report = test::gradcheck_model(model, [&](Tape& tape) {
         return predicts ? model.masked_loss(tape, input, targets, training_step()).loss
-                        : nn::classification_loss(model.logits(tape, input, training_step()),
-                                                  labels, 0.2);
+                        : test::classification_loss(model.logits(tape, input, training_step()),
+                                                    labels, 0.2);
       });
       CHECK_MESSAGE(report.passed, report.to_string());
     }
@@ -217,7 +217,7 @@ TEST_CASE("models with each option pass gradcheck") {
       const Tensor labels =
           Tensor::from(std::vector<std::int32_t>{2, 0}, {2}, DType::i32, Device::cpu);
       const GradcheckReport report = test::gradcheck_model(model, [&](Tape& tape) {
-        return nn::classification_loss(model.logits(tape, input, training_step()), labels, 0.2);
+        return test::classification_loss(model.logits(tape, input, training_step()), labels, 0.2);
       });
       CHECK_MESSAGE(report.passed, report.to_string());
     }
@@ -286,9 +286,9 @@ TEST_CASE("label smoothing is the cross entropy against smoothed labels") {
       expected -= target * (x[3 * b + c] - std::log(total)) / 2;
     }
   }
-  CHECK(nn::classification_loss(logits, labels, kSmoothing).value().item() ==
+  CHECK(test::classification_loss(logits, labels, kSmoothing).value().item() ==
         doctest::Approx(expected));
-  CHECK(nn::classification_loss(logits, labels, 0).value().item() ==
+  CHECK(test::classification_loss(logits, labels, 0).value().item() ==
         cross_entropy(logits, labels).value().item());
 }
 

@@ -8,6 +8,7 @@
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/norm/softmax.hpp"
 #include "tests/support/both_ways.hpp"
+#include "tests/support/classification_loss.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
@@ -57,7 +58,7 @@ TEST_CASE("a fused classifier equals the one composed of an op for each step, at
         if (way == Way::fused) {
           return nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1).loss;
         }
-        return nn::classification_loss(logits_of(v), labels, smoothing);
+        return classification_loss(logits_of(v), labels, smoothing);
       });
     }
   }
@@ -79,7 +80,7 @@ TEST_CASE("an example's loss is worth the weight of its class") {
       Var sum;
       for (std::int64_t b = 0; b < s.B; ++b) {
         const Var loss =
-            nn::classification_loss(narrow(logits, 0, b, b + 1), labels.slice(b, b + 1), smoothing);
+            classification_loss(narrow(logits, 0, b, b + 1), labels.slice(b, b + 1), smoothing);
         const double weight = weights[static_cast<std::size_t>(b * 7 % s.C)];
         sum = b == 0 ? affine(loss, weight) : sum + affine(loss, weight);
       }
