@@ -165,14 +165,13 @@ OutputVars apply_with_state(const Method& method, const InputVars& vars, const T
   return {outputs[0], outputs[1]};
 }
 
-Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const Call& call,
-          bool combined) {
+Var apply(const Method& method, const InputVars& vars, const Tensor& mask, const Call& call) {
   if (const Tensor& v = vars.v.value(); v.numel() == 0) {  // methods divide by what is absent here
-    check_inputs({value_of(vars.q), value_of(vars.k), v, mask, combined, value_of(vars.x), {}});
+    check_inputs({value_of(vars.q), value_of(vars.k), v, mask, false, value_of(vars.x), {}});
     const std::array<Var, 4> inputs = {vars.q, vars.k, vars.v, vars.x};
     return vars.v.tape().record("attention", inputs, v, [](const Tensor&, Grads&) {});
   }
-  return apply_with_state(method, vars, mask, call, combined).out;
+  return apply_with_state(method, vars, mask, call).out;
 }
 
 }  // namespace skytape::attention

@@ -130,8 +130,8 @@ class Method {
                                           const Tensor& mask, const Call& call,
                                           bool combined = false);
 
-/// The same where only the output is asked for.
+/// The same where only the output is asked for and no rows are combined.
 [[nodiscard]] Var apply(const Method& method, const InputVars& vars, const Tensor& mask,
-                        const Call& call, bool combined = false);
+                        const Call& call);
 
 }  // namespace skytape::attention

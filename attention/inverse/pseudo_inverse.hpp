@@ -6,7 +6,7 @@
 namespace skytape::attention {
 
 /// Moore-Penrose inverse of symmetric matrices [..., L, L], by eigendecomposition in f64 whatever
-/// the dtype; eigenvalues below `cutoff` times the largest magnitude count as zero. CPU only.
-[[nodiscard]] Tensor symmetric_pseudo_inverse(const Tensor& m, double cutoff = 1e-10);
+/// the dtype; eigenvalues below 1e-10 times the largest magnitude count as zero. CPU only.
+[[nodiscard]] Tensor symmetric_pseudo_inverse(const Tensor& m);
 
 }  // namespace skytape::attention

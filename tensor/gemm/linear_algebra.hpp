@@ -26,10 +26,10 @@ struct SymmetricEigen {
 [[nodiscard]] SymmetricEigen symmetric_eigen(const Tensor& a);
 
 /// Orthonormal f64[m, k] that spans nearly the k leading left singular vectors of a [m, n], best
-/// first: block power iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4) with `passes`
+/// first: block power iteration (Halko, Martinsson and Tropp 2011, algorithm 4.4) with four
 /// passes over A A^T and ten extra columns. The projection error is at most a few per cent above
 /// the truncated SVD's where the spectrum is flat, and equal to it where it decays.
-[[nodiscard]] Tensor leading_left_vectors(const Tensor& a, std::int64_t k, int passes = 4);
+[[nodiscard]] Tensor leading_left_vectors(const Tensor& a, std::int64_t k);
 
 /// Largest over smallest singular value, capped at 1 / 2^-52, beyond which f64 cannot tell.
 [[nodiscard]] double condition_number(const std::vector<double>& singular_values);

@@ -270,7 +270,8 @@ SymmetricEigen symmetric_eigen(const Tensor& a) {
   return {values, transpose(rising)};
 }
 
-Tensor leading_left_vectors(const Tensor& a, std::int64_t k, int passes) {
+Tensor leading_left_vectors(const Tensor& a, std::int64_t k) {
+  constexpr int kPasses = 4;
   constexpr std::int64_t kExtra = 10;
   constexpr std::uint64_t kKey = 0x5eed;  // of the start: any generic block will do
   const Tensor matrix = as_finite_matrix("leading_left_vectors", a);  // [m, n]
@@ -280,7 +281,7 @@ Tensor leading_left_vectors(const Tensor& a, std::int64_t k, int passes) {
   const std::int64_t width = std::min(k + kExtra, most);
   const Tensor start = normal({matrix.size(1), width}, Random{kKey, {}}, DType::f64, Device::cpu);
   Tensor q = orthonormal_columns(matmul(matrix, start));  // [m, width]
-  for (int pass = 0; pass < passes; ++pass) {
+  for (int pass = 0; pass < kPasses; ++pass) {
     const Tensor back = orthonormal_columns(matmul(matrix, q, Op::transpose));  // [n, width]
     q = orthonormal_columns(matmul(matrix, back));
   }

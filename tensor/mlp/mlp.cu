@@ -383,7 +383,7 @@ void mlp_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w, Ten
 
 void mlp_backward_on(Cuda, const MlpPlan& plan, const Tensor& x, const MlpWeights& w,
                      const Tensor& metadata, const Tensor& dy, Tensor& dx, Tensor& dparams) {
-  const std::int64_t chunk = chunk_tokens(plan.rows, 256);  // two blocks on a multiprocessor
+  const std::int64_t chunk = chunk_tokens(plan.rows);
   const std::int64_t chunks = ceil_div(plan.rows, chunk), size = dparams.numel();
   const Tensor partial = Tensor::empty({chunks, size}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared);

@@ -332,7 +332,7 @@ template <class Sides> __global__ void __launch_bounds__(kThreads, 2)
 /// Launches the kernel, and another that adds up what its blocks leave: dW and db side by side.
 template <class Sides>
 void run(const Sides& sides, std::int64_t rows, std::span<const Tensor> weights, Tensor& dparams) {
-  const std::int64_t chunk = chunk_tokens(rows, 256);  // two blocks on a multiprocessor
+  const std::int64_t chunk = chunk_tokens(rows);
   const std::int64_t chunks = ceil_div(rows, chunk);
   const Tensor partial = Tensor::empty({chunks, dparams.numel()}, DType::f32, Device::cuda);
   constexpr int kBytes = sizeof(Shared<Sides::kParts>);

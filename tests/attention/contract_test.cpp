@@ -343,9 +343,11 @@ TEST_CASE("rows that a method combines give what all rows give, forward and back
         return swap_middle(reshape(y, {b, y.size(1), h, d}));
       };
       const bool absent = combine && spec.values_only;
-      const Var out = attention::apply(
-          *layer.method, {absent ? Var() : q, absent ? Var() : project(2), project(4)},
-          problem.in.mask, training_call(problem.in), combine);
+      const Var out =
+          attention::apply_with_state(*layer.method,
+                                      {absent ? Var() : q, absent ? Var() : project(2), project(4)},
+                                      problem.in.mask, training_call(problem.in), combine)
+              .out;
       Outcome result{{"out", out.value()}};
       tape.backward(out, problem.dout);
       result.emplace_back("dx", gradient_of(tape, x));

@@ -37,8 +37,7 @@ void RunFlags::declare(const Command& command) {
   command.add_option("--lr", lr, "highest learning rate");
   command.add_option("--features", features, "landmarks, projected length or random features");
   command.add_option("--precision", precision, kRunPrecisionHelp);
-  command.add_option("--set", set, "key=value: any recipe key, or <method>.<option>")
-      .default_text("");
+  command.add_option("--set", set, "key=value: any recipe key, or <method>.<option>").no_default();
 }
 
 void RunFlags::given(const Command& command) {

@@ -92,8 +92,8 @@ Flag& Flag::excludes(std::initializer_list<const char*> flags) {
   return *this;
 }
 
-Flag& Flag::default_text(const std::string& text) {
-  option_->default_str(text);
+Flag& Flag::no_default() {
+  option_->default_str("");
   return *this;
 }
 

@@ -31,8 +31,8 @@ class Flag {
   Flag& required();
   /// The command refuses it together with one of these.
   Flag& excludes(std::initializer_list<const char*> flags);
-  /// Sets what --help shows as the default value.
-  Flag& default_text(const std::string& text);
+  /// Lets --help show no default value.
+  Flag& no_default();
 
  private:
   CLI::Option* option_;

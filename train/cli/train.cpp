@@ -84,7 +84,7 @@ void declare(const Command& command, TrainFlags& flags) {
       .add_option("--stop-after", flags.request.options.stop_after,
                   "write a checkpoint after that step and stop; the schedule stays")
       .between(1, std::int64_t{1} << 40)
-      .default_text("");
+      .no_default();
   command.add_option("--log-every", flags.request.options.log_every, "steps between log points")
       .between(1, std::int64_t{1} << 40);
   command.add_flag("--print-config", flags.print_config,

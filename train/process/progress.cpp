@@ -72,7 +72,7 @@ std::string duration_text(double seconds) {
   return fmt::format("{:.1f} h", seconds / 3600);
 }
 
-double parse_duration(const std::string& flag, const std::string& text) {
+double parse_duration(const std::string& text) {
   double value = 0;
   const char* const end = text.data() + text.size();
   const auto [unit, error] = std::from_chars(text.data(), end, value);
@@ -83,9 +83,9 @@ double parse_duration(const std::string& flag, const std::string& text) {
                                        : 0;
   if (error != std::errc() || scale == 0 || !(value > 0 && value < 1e9)) {
     throw UsageError(fmt::format(
-        "{}: expected a time above 0 with its unit right behind it, such as 90s, 20m or "
+        "--budget: expected a time above 0 with its unit right behind it, such as 90s, 20m or "
         "1.5h, got '{}'",
-        flag, text));
+        text));
   }
   return value * scale;
 }

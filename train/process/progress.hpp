@@ -55,8 +55,8 @@ class Progress {
 /// "35 s", "12 min", "4.3 h".
 [[nodiscard]] std::string duration_text(double seconds);
 
-/// Seconds of "90s", "20m" or "1.5h", which `flag` says. UsageError for anything else.
-[[nodiscard]] double parse_duration(const std::string& flag, const std::string& text);
+/// Seconds of "90s", "20m" or "1.5h", the value of --budget. UsageError for anything else.
+[[nodiscard]] double parse_duration(const std::string& text);
 
 /// The time of day or the date now, in UTC, as strftime() writes it.
 [[nodiscard]] std::string utc_now(const char* format);

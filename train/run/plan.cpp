@@ -113,7 +113,7 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
 
 /// Adds the steps that --budget leaves time for. A resumed run, which `saved` is of, has its own.
 void fit_budget(Request& r, const Json& saved) {
-  const double seconds = parse_duration("--budget", r.budget);
+  const double seconds = parse_duration(r.budget);
   refuse_steps(r.choices);
   if (!saved.is_null()) {
     const Json& steps = data::member(data::member(saved, "config"), "settings", "steps", "value");

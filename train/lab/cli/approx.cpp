@@ -70,7 +70,7 @@ void add_approx(const Command& program) {
                   "trials of the row \"best rank d\"; 0: none")
       .between(0, 1000000);
   command.add_option("--layer", flags->options.layer, "of the model; -1: the last");
-  command.add_option("--set", flags->set, "<method>.<option>=value").default_text("");
+  command.add_option("--set", flags->set, "<method>.<option>=value").no_default();
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out,
                      "folder for JSON and tables; train/report/draw.py draws its pictures");

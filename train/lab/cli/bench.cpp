@@ -251,7 +251,7 @@ void declare_cases(const Command& command, BenchFlags& flags) {
   command.add_option("--tokens", flags.tokens, "positions per step: as many examples at each n")
       .between(1, std::int64_t{1} << 32)
       .excludes({"--batch"})
-      .default_text("");
+      .no_default();
   command.add_option("--features", flags.all.features, "features of methods that have them")
       .between(1, 65536);
   add_size(command, flags.all.size, flags.all.layers);

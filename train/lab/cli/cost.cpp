@@ -124,7 +124,7 @@ void add_cost(const Command& program) {
       .within(0.0, 1e6);
   command.add_option("--memory-limit", flags->limit_gb, "GB: find the largest batch that fits")
       .within(0.001, 1e6)
-      .default_text("");
+      .no_default();
   command.add_option("--runs", flags->runs, "folder of finished runs, for convergence");
   command.add_option("--patience", flags->patience, "evaluations without progress, for convergence")
       .between(1, 1 << 20);

@@ -122,7 +122,7 @@ void add_lra(const Command& program) {
   command.add_option("--features", flags->grid.features,
                      "features, for methods that have this option");
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
-  command.add_option("--set", flags->run.set, "key=value, for every cell").default_text("");
+  command.add_option("--set", flags->run.set, "key=value, for every cell").no_default();
   command.add_flag("--without-additions", flags->without_additions,
                    "the papers' models, without a recipe's additions");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");

@@ -184,7 +184,7 @@ void add_matrix(const Command& program) {
       .add_option("--features", flags->options.features,
                   "of methods that have some; 0: a quarter of the tokens")
       .between(0, 256);
-  command.add_option("--set", flags->set, "<method>.<option>=value").default_text("");
+  command.add_option("--set", flags->set, "<method>.<option>=value").no_default();
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
   command.add_option("--seed", flags->options.seed, "of untrained weights and of draws").natural();
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");

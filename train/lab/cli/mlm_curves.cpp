@@ -156,7 +156,7 @@ void add_mlm_curves(const Command& program) {
   command
       .add_option("--set", flags->run.set,
                   "key=value, for every run; attention_dropout, else 0, for the exact ones")
-      .default_text("");
+      .no_default();
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--jobs", flags->jobs, "runs at a time, which share the threads")
       .between(1, 256);

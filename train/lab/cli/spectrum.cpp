@@ -49,7 +49,7 @@ void add_spectrum(const Command& program) {
   flags->source.declare(command);
   command.add_option("--n", flags->n, "positions; default: 512, or the source's")
       .between(1, kLongestFresh)
-      .default_text("");
+      .no_default();
   command.add_option("--examples", flags->options.examples, "examples of the source")
       .between(1, 1000000);
   command.add_option("--features", flags->options.landmarks, "landmarks of Skyformer")

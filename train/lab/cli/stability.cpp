@@ -81,7 +81,7 @@ void add_stability(const Command& program) {
       .between(0, 10000000);
   command.add_option("--train-batch", flags->trained_batch, "examples of a step there")
       .between(1, 65536);
-  command.add_option("--set", flags->run.set, "key=value: any recipe key").default_text("");
+  command.add_option("--set", flags->run.set, "key=value: any recipe key").no_default();
   command.add_option("--seed", flags->run.seed, "of initial values, order and draws").natural();
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");

@@ -131,7 +131,7 @@ std::string what_differs(Json there, const GridCell& cell) {
 /// The steps that --budget leaves time for: those of the cell's run where there is one already that
 /// differs in nothing else, so that the same command continues it.
 template <class Make> std::string budgeted_steps(const GridOptions& options, const Make& make) {
-  const double seconds = parse_duration("--budget", options.budget);
+  const double seconds = parse_duration(options.budget);
   const GridCell cell = make("");
   const auto fits = [&](const Json& there, const std::string& steps) {
     try {
