@@ -57,7 +57,7 @@ class Storage {
 
 /// Bytes held by live tensors, their maximum since the last reset, and requests that our caches
 /// could not serve: on the CPU and for graphs this stops growing in a steady state, elsewhere on a
-/// GPU every request counts.
+/// GPU every request counts. Tests alone read that number: it shows where a cache is missed.
 struct MemoryStats {
   std::int64_t live_bytes = 0;
   std::int64_t peak_bytes = 0;
