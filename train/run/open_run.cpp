@@ -22,10 +22,6 @@ namespace {
 namespace fs = std::filesystem;
 using data::Json;
 
-bool resumes(const TrainOptions& options) {
-  return options.existing == RunFolder::Existing::resume;
-}
-
 /// The configuration, and with what the run started: what checkpoints keep. It names no place.
 Json full_config(const RunConfig& config, const Splits& splits, const TrainOptions& options) {
   Json j = to_json(config);
@@ -33,7 +29,7 @@ Json full_config(const RunConfig& config, const Splits& splits, const TrainOptio
   Json origin = Json::object();
   if (!options.init.empty()) {
     origin = init_facts(checkpoint_in(options.init));
-  } else if (resumes(options) && fs::exists(saved)) {
+  } else if (options.resumes() && fs::exists(saved)) {
     origin = read_config(options.out);  // its checkpoint holds what the weights became
   }
   for (const char* key : {"init", "pretraining"}) {
@@ -51,7 +47,7 @@ Json full_config(const RunConfig& config, const Splits& splits, const TrainOptio
 /// where there is none.
 Json saved_provenance(const TrainOptions& options) {
   return data::parse_json(options.ranks->first([&] {
-    const bool goes_on = resumes(options) && fs::exists(config_file(options.out));
+    const bool goes_on = options.resumes() && fs::exists(config_file(options.out));
     return data::json_text(goes_on ? data::member(read_config(options.out), "data_provenance")
                                    : Json());
   }));
@@ -89,7 +85,7 @@ bool check_folder(OpenRun& run, Progress& progress) {
   const TrainOptions& options = run.options;
   refuse_odd_files(options.out);
   run.json = full_config(run.config, run.splits, options);
-  if (!resumes(options)) return false;
+  if (!options.resumes()) return false;
   refuse_other_run(options.out, run.json);
   keep_provenance(run);
   run.result = finished_result(options.out, run.json);
@@ -123,7 +119,7 @@ void write_checkpoint(const OpenRun& run, const fs::path& file) {
 /// --init names, or the model's own. On rank 0.
 void load(OpenRun& run, Progress& progress) {
   const TrainOptions& options = run.options;
-  const bool going_on = resumes(options) && fs::exists(last_file(options.out));
+  const bool going_on = options.resumes() && fs::exists(last_file(options.out));
   std::string loaded;  // a line about the weights of --init
   if (!going_on && !options.init.empty()) {
     loaded = load_initial_weights(checkpoint_in(options.init), *run.model, run.json);

@@ -31,7 +31,7 @@ int train(const RunConfig& config, const TrainOptions& options) {
   const auto is_there = [&](const fs::path& file) {
     return options.ranks->first([&] { return fs::exists(file); });
   };
-  const bool begun = options.existing == Existing::resume && is_there(last_file(options.out));
+  const bool begun = options.resumes() && is_there(last_file(options.out));
   if (!begun) {
     if (const int code = first_phase(config, options, stop < before ? stop : 0)) return code;
     second.init = last_file(options.out / kPretrainingFolder);

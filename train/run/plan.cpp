@@ -34,10 +34,10 @@ fs::path folder_of(const Request& r) {
                              in_folder_names(find_recipe(c.recipe).name), c.seed);
 }
 
-bool resumes(const Request& r) { return r.options.existing == RunFolder::Existing::resume; }
-
 /// Returns whether the configuration is that of an earlier process.
-bool goes_on(const Request& r) { return resumes(r) && fs::exists(config_file(r.options.out)); }
+bool goes_on(const Request& r) {
+  return r.options.resumes() && fs::exists(config_file(r.options.out));
+}
 
 /// The config.json of the run that --resume continues, {"file", "config"}; null if there is none.
 /// A run of two phases has one in the folder of the first until the second begins.
@@ -65,7 +65,7 @@ RunConfig configure(const Request& r, const Json& saved) {
   if (saved.is_null()) {
     const bool names_task =
         r.said.contains("--task") || !find_recipe(r.choices.recipe).task.empty();
-    if (!resumes(r) || r.out.empty() || names_task) return resolve(r.choices);
+    if (!r.options.resumes() || r.out.empty() || names_task) return resolve(r.choices);
     if (r.seeds > 1) {
       throw UsageError(
           "train: --resume with --seeds continues no single run, whose task it could take; "
@@ -155,7 +155,7 @@ Json read_folders(const Request& r) {
     if (!goes_on(r)) found["init"] = init_settings(file);
     if (!r.pretraining) found["embedding_rows"] = embedding_rows(file);
   }
-  if (resumes(r) && r.seeds == 1) found["saved"] = saved_run(r);
+  if (r.options.resumes() && r.seeds == 1) found["saved"] = saved_run(r);
   return found;
 }
 

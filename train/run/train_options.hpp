@@ -13,6 +13,7 @@ namespace skytape::train {
 struct TrainOptions {
   std::filesystem::path out;  // the run's folder
   RunFolder::Existing existing = RunFolder::Existing::refuse;
+  [[nodiscard]] bool resumes() const { return existing == RunFolder::Existing::resume; }
   std::int64_t stop_after = 0;  // step to stop at with a checkpoint; 0: never
   std::int64_t log_every = 50;  // steps
   bool check_finite = false;    // name the first op that is not finite; slow
