@@ -86,6 +86,10 @@ struct Call {
   Tensor fewest_tokens;  // i32[1] on the device: smallest number of real tokens of an
                          // example in the full batch; undefined: that of the mask
   const Draws* injected = nullptr;  // replace what the method would draw
+  /// Returns the injected array of that name, nullptr if there is none.
+  [[nodiscard]] const Tensor* given(const std::string& name) const {
+    return injected == nullptr ? nullptr : injected->find(name);
+  }
   /// Sees what goes in and what comes out (approximation studies); usually empty.
   std::function<void(const Inputs& inputs, const Tensor& out)> observe;
 };

@@ -7,29 +7,21 @@
 #include "tensor/norm/softmax.hpp"
 
 namespace skytape {
-namespace {
-
-/// y with the reduced axis back as size 1, if asked for.
-Tensor keep_axis(const Tensor& y, const Shape& x_shape, int axis, bool keep) {
-  return keep ? y.reshape(x_shape.with(axis, 1)) : y;
-}
-
-}  // namespace
 
 Var sum(Var x, int axis, bool keep) {
   const Shape shape = x.shape();
-  Tensor y = keep_axis(tensor::sum(x.value(), axis), shape, axis, keep);
-  return record("sum", {x}, y, [shape, axis](const Tensor& dy, Grads& g) {
-    g.add(0, tensor::expand(dy.reshape(shape.with(axis, 1)), shape));  // every entry gets its dy
-  });
+  return record(
+      "sum", {x}, tensor::sum(x.value(), axis, keep), [shape, axis](const Tensor& dy, Grads& g) {
+        g.add(0,
+              tensor::expand(dy.reshape(shape.with(axis, 1)), shape));  // every entry gets its dy
+      });
 }
 
 Var mean(Var x, int axis, bool keep) {
   const Shape shape = x.shape();
   ENSURE(shape[axis] > 0, "mean: axis ", axis, " of ", x.value(), " is empty");
   const double share = 1.0 / static_cast<double>(shape[axis]);
-  const Tensor y = tensor::affine(tensor::sum(x.value(), axis), share);
-  return record("mean", {x}, keep_axis(y, shape, axis, keep),
+  return record("mean", {x}, tensor::affine(tensor::sum(x.value(), axis, keep), share),
                 [shape, axis, share](const Tensor& dy, Grads& g) {
                   const Tensor d = tensor::affine(dy, share).reshape(shape.with(axis, 1));
                   g.add(0, tensor::expand(d, shape));  // dx = dy / n
@@ -39,7 +31,7 @@ Var mean(Var x, int axis, bool keep) {
 Var max(Var x, int axis, bool keep) {
   const Shape shape = x.shape();
   const auto [y, position] = tensor::max(x.value(), axis);
-  return record("max", {x}, keep_axis(y, shape, axis, keep),
+  return record("max", {x}, keep ? y.reshape(shape.with(axis, 1)) : y,
                 [shape, axis, position = position](const Tensor& dy, Grads& g) {
                   const Tensor d = dy.reshape(shape.without(axis));
                   g.add(0, tensor::max_backward(d, position, axis, shape[axis]));

@@ -83,7 +83,7 @@ class Informer final : public Method {
   /// "index_sample" (sampled keys, i32[N, S] or [B, N, S]) may be injected.
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
-    if (injected(call, "top") != nullptr) return draws;
+    if (call.given("top") != nullptr) return draws;
     const Inputs x = masked(in);
     const std::int64_t n = in.q.size(2), length = full_length(n);
     const bool exact = config_.measure == "exact";
@@ -143,8 +143,9 @@ class Informer final : public Method {
     s.rows = chosen_rows(draws.get("top"), in.q);
     s.q = tensor::gather_rows(s.in.q, s.rows.index);  // (2)
     s.tiled = tiled_forward(s.q, s.in.k, s.in.v, s.weights, softmax_scores(s.q));
-    const Tensor f = tensor::multiply(total(s.in.v), s.inverse_count);  // (3) [B, H, 1, D]
-    Tensor out = tensor::multiply(s.rows.others, f);                    // (4)
+    const Tensor f =
+        tensor::multiply(tensor::sum(s.in.v, 2, true), s.inverse_count);  // (3) [B, H, 1, D]
+    Tensor out = tensor::multiply(s.rows.others, f);                      // (4)
     tensor::scatter_add_rows(out, s.rows.index, tensor::multiply(s.tiled.out, s.rows.used));
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
@@ -167,10 +168,6 @@ class Informer final : public Method {
   }
 
  private:
-  [[nodiscard]] static const Tensor* injected(const Call& call, const char* name) {
-    return call.injected == nullptr ? nullptr : call.injected->find(name);
-  }
-
   /// N before trimming.
   [[nodiscard]] std::int64_t full_length(std::int64_t n) const {
     return std::max(nominal_length_, n);
@@ -193,20 +190,16 @@ class Informer final : public Method {
     return tensor::unary(tensor::Unary::reciprocal, tensor::token_counts(weights))
         .reshape({weights.size(0), 1, 1, 1});
   }
-  /// The sum of rows: [B, H, N, D] -> [B, H, 1, D].
-  [[nodiscard]] static Tensor total(const Tensor& x) {
-    return tensor::sum(x, 2).reshape(x.shape().with(2, 1));
-  }
 
   /// Sampled keys: i32[1, N, S] or [B, N, S].
   [[nodiscard]] Tensor sample(const Inputs& in, const Call& call) const {
     const std::int64_t n = in.q.size(2);
-    if (const Tensor* given = injected(call, "index_sample")) {
+    if (const Tensor* given = call.given("index_sample")) {
       require_rows("informer: draws: index_sample", *given, 0, n);
       return given->rank() == 2 ? given->reshape({1, given->size(0), given->size(1)}) : *given;
     }
     const std::int64_t samples = config_.size(config_.samples, full_length(n));
-    const Tensor* given = injected(call, "u");
+    const Tensor* given = call.given("u");
     const Tensor u = given != nullptr
                          ? *given  // [N, S]
                          : tensor::uniform({n, samples}, call.random, in.q.dtype(), in.q.device());
@@ -220,7 +213,8 @@ class Informer final : public Method {
   [[nodiscard]] Tensor exact_measure(const Inputs& in) const {
     const Tensor weights = key_weights(in.mask);
     const Tensor lse = tiled_forward(in.q, in.k, {}, weights, softmax_scores(in.q)).lse;
-    const Tensor key = tensor::multiply(total(in.k), inverse_count(weights));  // [B, H, 1, D]
+    const Tensor key =
+        tensor::multiply(tensor::sum(in.k, 2, true), inverse_count(weights));  // [B, H, 1, D]
     const Tensor mean = tensor::matmul(in.q, key, Op::none, Op::transpose);    // [B, H, N, 1]
     return tensor::subtract(lse, tensor::affine(mean, score_scale(in.q)).reshape(lse.shape()));
   }

@@ -160,7 +160,7 @@ class Longformer final : public Method {
     const Tensor seen = key_bias(in.mask).reshape({b, 1, n});
     t.weights = tensor::softmax(
         tensor::add(tensor::matmul(t.wanted, in.x, Op::none, Op::transpose), seen));  // (4)
-    t.sums = by_head(tensor::sum(t.weights, 2).reshape({b, g * heads_, 1}));
+    t.sums = by_head(tensor::sum(t.weights, 2, true));
     t.combined = by_head(tensor::matmul(t.weights, in.x));  // (5)
     const Tensor out =
         tensor::add(tensor::matmul(t.combined, of_heads(value_->value), Op::none, Op::transpose),

@@ -60,9 +60,6 @@ struct Config {
   }
 };
 
-/// Sum over rows: [B, H, n, P] -> [B, H, 1, P].
-Tensor row_total(const Tensor& x) { return tensor::sum(x, 2).reshape(x.shape().with(2, 1)); }
-
 class Performer final : public Method {
  public:
   Performer(const LayerContext& context, const Config& config)
@@ -189,7 +186,8 @@ class Performer final : public Method {
     FormGradients of_keys = features_backward(s.keys, s.u, dt, Want::du);        // (3)
     const Tensor du = with_total(of_keys.du, dt);                                // (3)
     if (!config_.detach_stabiliser && config_.epsilon > 0) {  // without eps they change nothing
-      const Tensor da = tensor::row_dot(ds, tensor::expand(row_total(s.t), ds.shape()));  // (4)
+      const Tensor da =
+          tensor::row_dot(ds, tensor::expand(tensor::sum(s.t, 2, true), ds.shape()));  // (4)
       add_maxima_backward(s.queries.w, s.query_maxima, tensor::affine(da, config_.epsilon),
                           of_queries.dx);  // (2)
       add_maxima_backward(s.keys.w, s.key_stabiliser.rows, key_maxima_gradient(s, dt),
@@ -270,7 +268,8 @@ class Performer final : public Method {
     const Shape shape = k.rows.value.shape();
     // -sum(F^T U dT), with F^T U = T - eps 1 t: in f32 ten times closer than eps t.(1^T dT), which
     // would rely on sum(T dT) = 0 where rounding leaves a rest.
-    const Tensor product = tensor::subtract(s.t, tensor::affine(row_total(s.u), config_.epsilon));
+    const Tensor product =
+        tensor::subtract(s.t, tensor::affine(tensor::sum(s.u, 2, true), config_.epsilon));
     Tensor dc = tensor::affine(tensor::sum(tensor::row_dot(product, dt), 2), -1)  // (3) [B, H]
                     .reshape({shape[0] * shape[1]});
     const std::int64_t scopes = k.largest.numel();
@@ -285,7 +284,7 @@ class Performer final : public Method {
 
   /// product + eps 1 (1^T rows), the share of epsilon in (3) and (4). product: [B, H, n, P].
   [[nodiscard]] Tensor with_total(const Tensor& product, const Tensor& rows) const {
-    return tensor::add(product, tensor::affine(row_total(rows), config_.epsilon));
+    return tensor::add(product, tensor::affine(tensor::sum(rows, 2, true), config_.epsilon));
   }
 
   Config config_;

@@ -118,23 +118,20 @@ class Skeinformer final : public Method {
 
   Draws draw(const Inputs& in, const Call& call) const override {
     enum Purposes : std::uint64_t { kPilot = 1, kColumns };
-    const auto injected = [&](const char* name) {
-      return call.injected == nullptr ? nullptr : call.injected->find(name);
-    };
     Draws draws;
     const std::int64_t slots = std::min(config_.features, in.q.size(2));
     const bool own = config_.feature_limit == "example" || call.alone;
     const FeatureLimit limit{config_.features, own};
     const Tensor used = slots_in_use(limit, in.mask, call);  // i32[B]
     if (config_.needs_pilots()) {
-      const Tensor* given = injected("pilot");
+      const Tensor* given = call.given("pilot");
       if (given != nullptr) require_rows("skeinformer: draws: pilot", *given, -1, in.q.size(2));
       draws.set("pilot", given != nullptr
                              ? *given
                              : draw_pilots(in.mask, used, slots, call.random.fork(kPilot)));
     }
     const bool complete =
-        injected("columns") != nullptr && (!config_.weighted || injected("prob") != nullptr);
+        call.given("columns") != nullptr && (!config_.weighted || call.given("prob") != nullptr);
     if (complete) return draws;
 
     const Tensor weights = weigh_columns(in, draws);  // [B, H, N], with what it caches
@@ -345,10 +342,10 @@ class Skeinformer final : public Method {
     c.v = tensor::mask_rows(tensor::gather_rows(s.in.v, c.slots.index), c.slots.used);
     c.weights = c.slots.used;
     if (config_.parts.normaliser == Normaliser::adaptive) {
-      const Shape row = c.k.shape().with(2, 1);  // [B, H, 1, D]
-      const Tensor mean = scale_examples(tensor::sum(c.k, 2).reshape(row), c.slots.inverse_count);
-      const Tensor rest =
-          tensor::subtract(tensor::sum(s.in.v, 2), tensor::sum(c.v, 2)).reshape(row);
+      const Tensor mean =  // [B, H, 1, D]
+          scale_examples(tensor::sum(c.k, 2, true), c.slots.inverse_count);
+      const Tensor rest =  // [B, H, 1, D]
+          tensor::subtract(tensor::sum(s.in.v, 2, true), tensor::sum(c.v, 2, true));
       c.k = with_row(c.k, mean);                                        // (2)
       c.v = with_row(c.v, scale_examples(rest, c.slots.inverse_rest));  // (2)
       c.weights = c.slots.weights;

@@ -65,8 +65,8 @@ class VMean final : public Method {
     Saved saved;
     Tensor mean = in.v;  // m, [B, H, 1, D]: given if combined
     if (!in.combined) {
-      saved.weights = mean_weights(in.mask);        // (1)
-      mean = sum_rows(weigh(in.v, saved.weights));  // (2)
+      saved.weights = mean_weights(in.mask);                    // (1)
+      mean = tensor::sum(weigh(in.v, saved.weights), 2, true);  // (2)
     }
     const Tensor out =                                                // [B, H, N, D]
         tensor::expand(mean, in.v.shape().with(2, in.mask.size(1)));  // (3)
@@ -75,8 +75,8 @@ class VMean final : public Method {
 
   // ---- backward --------------------------------------------------------------------------------
   static Gradients backward(const Saved& s, const Tensor& dout) {
-    Gradients g;                          // dq and dk stay undefined: they are zero
-    const Tensor dmean = sum_rows(dout);  // (3): [B, H, 1, D]
+    Gradients g;                                      // dq and dk stay undefined: they are zero
+    const Tensor dmean = tensor::sum(dout, 2, true);  // (3): [B, H, 1, D]
     g.dv = dmean;
     if (s.weights.defined()) g.dv = weigh(tensor::expand(dmean, dout.shape()), s.weights);  // (2)
     return g;
@@ -87,7 +87,7 @@ class VMean final : public Method {
   // rows, and a model projects only that.
   std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
     const Tensor w = mean_weights(mask).reshape({mask.size(0), 1, mask.size(1)});  // [B, 1, N]
-    const Tensor total = tensor::sum(w, 2).reshape({mask.size(0), 1, 1});          // 1, or 0
+    const Tensor total = tensor::sum(w, 2, true);  // [B, 1, 1]: 1, or 0
     return CombinedRows{matmul(x.tape().constant(w), x), x.tape().constant(total)};
   }
 
@@ -95,10 +95,6 @@ class VMean final : public Method {
   /// w of (1): [B, N], zeros for a sequence without real tokens.
   static Tensor mean_weights(const Tensor& mask) {
     return tensor::divide(mask, tensor::token_counts(mask));
-  }
-  /// x: [B, H, N, D] -> [B, H, 1, D].
-  static Tensor sum_rows(const Tensor& x) {
-    return tensor::sum(x, 2).reshape(x.shape().with(2, 1));
   }
   /// Rows times their weight. x: [B, H, N, D], weights: [B, N].
   static Tensor weigh(const Tensor& x, const Tensor& weights) {

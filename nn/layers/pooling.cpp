@@ -27,7 +27,7 @@ Var max_of_tokens(Var x, const Tensor& mask) {
   const std::int64_t batch = x.size(0), n = x.size(1);
   const Var lowered = x + x.tape().constant(below_tokens(mask).reshape({batch, n, 1}));
   const Tensor any = tensor::divide(  // [B, 1]: 1, or 0 where there is no token
-      tensor::sum(mask, 1).reshape({batch, 1}), tensor::token_counts(mask));
+      tensor::sum(mask, 1, true), tensor::token_counts(mask));
   return max(lowered, 1) * x.tape().constant(any);
 }
 

@@ -8,8 +8,7 @@ namespace {
 
 /// Mean over the places of every channel: [B, N, E] -> [B, 1, E].
 Tensor mean_of_places(const Tensor& x) {
-  const Tensor sums = tensor::sum(x, 1).reshape({x.size(0), 1, x.size(2)});
-  return tensor::affine(sums, 1 / static_cast<double>(x.size(1)));
+  return tensor::affine(tensor::sum(x, 1, true), 1 / static_cast<double>(x.size(1)));
 }
 
 Tensor over_examples(const Tensor& x) {  // [B, N, E] -> [E]

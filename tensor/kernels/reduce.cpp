@@ -20,10 +20,10 @@ Tensor sum_view(const AxisView& view, const Tensor& x, const Shape& shape) {
 
 }  // namespace
 
-Tensor sum(const Tensor& x, int axis) {
+Tensor sum(const Tensor& x, int axis, bool keep) {
   require_float("sum", x);
   const AxisView view = view_axis("sum", x, axis);
-  return sum_view(view, x, x.shape().without(axis));
+  return sum_view(view, x, keep ? x.shape().with(axis, 1) : x.shape().without(axis));
 }
 
 Tensor sum_all(const Tensor& x) {

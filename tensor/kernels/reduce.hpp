@@ -7,9 +7,9 @@
 
 namespace skytape::tensor {
 
-/// Sum over one axis, which is removed: [outer, n, inner] -> [outer, inner]. f32 sums are
-/// blockwise.
-[[nodiscard]] Tensor sum(const Tensor& x, int axis);
+/// Sum over one axis, which is removed, or kept with size 1: [outer, n, inner] -> [outer, inner].
+/// f32 sums are blockwise.
+[[nodiscard]] Tensor sum(const Tensor& x, int axis, bool keep = false);
 [[nodiscard]] Tensor sum_all(const Tensor& x);  ///< scalar
 
 /// Real tokens of each row of a mask [B, N], at least one, to divide by: [B, 1].
