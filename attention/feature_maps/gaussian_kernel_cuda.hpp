@@ -86,9 +86,9 @@ template <class F> void dispatch(Form form, const Sizes& s, const F& f) {
   });
 }
 
-/// One block per chunk of rows, each with so many bytes of shared memory.
-inline void start(const char* name, void (*kernel)(Sizes, Arrays), const Sizes& s, const Arrays& in,
-                  std::size_t bytes) {
+/// Launches one block per chunk of rows of every head, each with so many bytes of shared memory.
+template <class Operands> void start(const char* name, void (*kernel)(Sizes, Operands),
+                                     const Sizes& s, const Operands& in, std::size_t bytes) {
   const std::int64_t blocks = s.heads * s.chunks;
   ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), name, ": ", blocks,
          " chunks of rows are too many for one launch");

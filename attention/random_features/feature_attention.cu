@@ -7,7 +7,6 @@
 // and the last two are sums that the gradients' norms need anyhow. A block has a chunk of rows of
 // one head; what is summed over rows, T and dT, is a partial sum a chunk.
 #include <cstdint>
-#include <limits>
 #include <tuple>
 
 #include "attention/feature_maps/gaussian_kernel_cuda.hpp"
@@ -249,15 +248,6 @@ bool has_room(std::int64_t width) {
       }));
 }
 
-/// Launches one block per chunk of rows of every head.
-void run(const char* name, void (*kernel)(Sizes, Pass), const Sizes& s, const Pass& p,
-         std::size_t bytes) {
-  const std::int64_t blocks = s.heads * s.chunks;
-  ENSURE(blocks <= std::numeric_limits<std::int32_t>::max(), name, ": ", blocks,
-         " chunks of rows are too many for one launch");
-  cuda::launch({name, static_cast<unsigned>(blocks), kThreads, bytes}, kernel, s, p);
-}
-
 /// The passes by name.
 enum class Step { key_maxima, keys, queries, queries_backward, keys_backward };
 void run(Step step, const Sizes& s, const Pass& p) {
@@ -266,18 +256,18 @@ void run(Step step, const Sizes& s, const Pass& p) {
     const std::size_t bytes = sizeof(Shared<Core, kD, kP>);
     switch (step) {
       case Step::key_maxima:
-        return run("largest features of keys", key_maxima_kernel<kPrecision, kD, kP>, s, p,
-                   2 * sizeof(Tile<Core, kD>));
+        return start("largest features of keys", key_maxima_kernel<kPrecision, kD, kP>, s, p,
+                     2 * sizeof(Tile<Core, kD>));
       case Step::keys:
-        return run("features of keys", keys_kernel<kPrecision, kD, kP>, s, p, bytes);
+        return start("features of keys", keys_kernel<kPrecision, kD, kP>, s, p, bytes);
       case Step::queries:
-        return run("features of queries", queries_kernel<kPrecision, kD, kP>, s, p, bytes);
+        return start("features of queries", queries_kernel<kPrecision, kD, kP>, s, p, bytes);
       case Step::queries_backward:
-        return run("features of queries backward", queries_backward_kernel<kPrecision, kD, kP>, s,
-                   p, bytes);
+        return start("features of queries backward", queries_backward_kernel<kPrecision, kD, kP>, s,
+                     p, bytes);
       case Step::keys_backward:
-        return run("features of keys backward", keys_backward_kernel<kPrecision, kD, kP>, s, p,
-                   bytes);
+        return start("features of keys backward", keys_backward_kernel<kPrecision, kD, kP>, s, p,
+                     bytes);
     }
   });
 }

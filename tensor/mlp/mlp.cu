@@ -179,18 +179,7 @@ struct Work {
     }
     const Rows<const float> dy_rows(dy, tokens, plan.e, 0, at);
     const Keep keep(plan.output, kept[0], kept[1]);
-#pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Accumulator dout[2];
-      load_step(dy_rows, step, dout);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) entry(dout, half, i) *= keep.factor(half, step, i);
-      }
-      Packed(dout).store(s.gradients[0].dout, at, kMmaK * step);
-      add_sums(at, dout, s.out_bias[at.warp] + kMmaK * step);
-    }
+    load_part(dy_rows, keep, at, s.gradients[0].dout, s.out_bias[at.warp]);
   }
 
   /// dz of the warp's hidden channels, of all tokens, to shared memory; dW1, db1 and dW2. Products

@@ -243,24 +243,6 @@ struct MergeSides {
   }
 };
 
-/// A part's dy, through dropout, to shared memory; its sums to the warp's line.
-template <class Source, class Kept> __device__ void load_part(const Source& dy, const Kept& kept,
-                                                              const WarpTokens& at, Number* to,
-                                                              float* line) {
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    Accumulator two[2];
-    load_step(dy, step, two);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) entry(two, half, i) *= kept.factor(half, step, i);
-    }
-    Packed(two).store(to, at, kMmaK * step);
-    add_sums(at, two, line + kMmaK * step);
-  }
-}
-
 /// din += dy W of the warp's rows.
 __device__ void add_product(const WarpTokens& at, const Number* dy, const Number* weight,
                             Accumulator (&din)[kWidth / 8]) {

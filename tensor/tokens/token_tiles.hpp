@@ -331,6 +331,24 @@ __device__ inline void add_sums(const WarpTokens& at, const Accumulator* two, fl
   add_sums(at, v, line);
 }
 
+/// Rows through dropout to shared memory; their sums to the warp's line.
+template <class Source, class Kept> __device__ void load_part(const Source& rows, const Kept& kept,
+                                                              const WarpTokens& at, Number* to,
+                                                              float* line) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    Accumulator two[2];
+    load_step(rows, step, two);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) entry(two, half, i) *= kept.factor(half, step, i);
+    }
+    Packed(two).store(to, at, kMmaK * step);
+    add_sums(at, two, line + kMmaK * step);
+  }
+}
+
 __device__ __forceinline__ Quad quad_of(const Accumulator* two, int half) {
   return {{entry(two, half, 0), entry(two, half, 1), entry(two, half, 2), entry(two, half, 3)}};
 }
