@@ -8,7 +8,9 @@
 // Deviations and choices:
 //   - The papers' code never trains the projection on a GPU (it is not registered as a parameter);
 //     here it is trained, `frozen` gives that behaviour. Its start there, N(0, 0.02^2), makes the
-//     projected keys tiny; the default is the theory's N(0, 1/L).
+//     projected keys tiny; the default is the theory's N(0, 1/L). Linformer's own code, in fairseq,
+//     has the variance 1/(N + L). From neither Adam learns it at a rate of 1e-3 on texts of
+//     thousands of bytes (train/results/arena-cpu.md): windows' means are the way there.
 //   - Which matrices are shared is the paper's `none`, `headwise`, `keyvalue` or `layerwise`, or
 //     the papers' code's `official`: one per layer and head, the same for keys and values.
 //   - The paper names pooling and convolution without details: windows of W = ceil(n / L) rows with
