@@ -56,9 +56,9 @@ std::vector<std::int64_t> bucket_factors(const Config& config, std::int64_t nomi
   }
   if (config.buckets > 0) return {config.buckets};
   int power = 0;
-  while ((std::int64_t{2} << power) <= 2 * (nominal_length / config.chunk)) ++power;
-  const auto root =
-      static_cast<std::int64_t>(std::sqrt(static_cast<double>(nominal_length / config.chunk)));
+  const std::int64_t chunks = nominal_length / config.chunk;
+  while ((std::int64_t{2} << power) <= 2 * chunks) ++power;
+  const auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(chunks)));
   if ((std::int64_t{1} << power) <= 2 * std::max(root, config.chunk)) {
     return {std::int64_t{1} << power};
   }

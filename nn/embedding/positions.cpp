@@ -43,8 +43,9 @@ void require_turnable(const char* op, const Tensor& x, const Tensor& angles) {
 
 Initialiser sinusoidal_positions() {
   return table_of([](std::int64_t n, std::int64_t column, std::int64_t width) {
-    const auto pair = static_cast<double>(column / 2 * 2);
-    const double angle = static_cast<double>(n) / std::pow(kLongestWave, pair / width);
+    const std::int64_t pair = column - column % 2;
+    const double share = static_cast<double>(pair) / static_cast<double>(width);
+    const double angle = static_cast<double>(n) / std::pow(kLongestWave, share);
     const double scale = kEmbeddingDeviation * std::sqrt(2.0);  // a wave's deviation is 1 / sqrt 2
     return scale * (column % 2 == 0 ? std::sin(angle) : std::cos(angle));
   });
