@@ -285,7 +285,7 @@ fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
 	@clang++ --version >/dev/null || { echo 'fuzz: no clang++ here; to install it: apt-get install clang libomp-dev libclang-rt-14-dev'; exit 1; }
 	@$(MAKE) --no-print-directory MODE=fuzz CXX=clang++ CUDA=0 MPI=0 build/fuzz-cpu/readers
 	@train/scripts/fuzz.sh build/fuzz-cpu/readers
-check: format-check ## formatting and clang-tidy
+check: format-check build/recipes.inc ## formatting and clang-tidy
 	@train/scripts/tidy.sh $(ALL_CXXFLAGS) $(FOR_CUDA)
 readme: lab ## write the generated tables of the pages
 	train/scripts/readme.sh

@@ -150,7 +150,7 @@ NpyArray read_npy(const std::filesystem::path& path) {
     throw DataError(fmt::format("{}: {}", path.string(), problem));
   };
   if (file.size() < 10 || file.compare(0, 6, "\x93NUMPY") != 0) fail("is no .npy file");
-  const int version = file[6];
+  const int version = static_cast<unsigned char>(file[6]);
   if (version < 1 || version > 3) fail(fmt::format("unknown .npy version {}", version));
   const std::size_t length_bytes = version == 1 ? 2 : 4;
   const std::size_t begin = 8 + length_bytes;
