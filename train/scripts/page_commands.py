@@ -175,7 +175,7 @@ def program_commands(command):
     words = [w.replace("=cuda", "=cpu") for w in words if not w.startswith("CUDA=")]
     text = subprocess.run(["make", "-n", "-s", "--no-print-directory", "-o", "all", *words[1:], "CUDA=0"], cwd=ROOT,
                           capture_output=True, text=True, check=True).stdout.replace("\\\n", " ")
-    parts = [shlex.split(part) for part in re.split(r";|&&|\n", text)]
+    parts = [shlex.split(part) for part in re.split(r";|&&|\|\||\n", text)]
     return [[Path(part[0]).name, *part[1:]] for part in parts if part and part[0].startswith("build/skytape")]
 
 
