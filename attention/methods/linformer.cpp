@@ -122,20 +122,23 @@ class Linformer final : public Method {
   //   max:      the first largest row of a window gets dK'                   from (1)
   //   conv:     K'_i = sum_r U_r K_{i W + r}, U the kernel:                      from (1)
   //             dU_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = U_r dK'_i
-  // If heads, keys and values share E, (1) can come before the projections of a model: with Y
-  // and y the weight and bias of the one that makes keys,
+  // If heads, keys and values share E, as they do the one of means, (1) can come before the
+  // projections of a model: with Y and y the weight and bias of the one that makes keys,
   //   K' = (E m X) Y^T + (E m 1) y^T,  V' likewise,                          (3)
   // which takes one product with E in place of two, and L projected rows in place of N.
 
   std::optional<CombinedRows> combine_rows(Var x, const Tensor& mask) const override {
-    if (!learned() || key_ != value_ || key_->shape.rank() != 2) return std::nullopt;
+    const bool means = config_.projection == "mean";
+    if (!means && (!learned() || key_ != value_ || key_->shape.rank() != 2)) return std::nullopt;
     Tape& tape = x.tape();
     const std::int64_t n = x.size(1);
+    const Var rows = mask_rows(x, mask);                                 // [B, N, width of x]
+    const Var real = tape.constant(mask.reshape({mask.size(0), n, 1}));  // [B, N, 1]
+    if (means) return CombinedRows{window_means(rows), window_means(real)};
     const Var whole = tape.parameter(*key_);                       // [L, nominal length]
     const Var e = n == nominal_ ? whole : narrow(whole, 1, 0, n);  // [L, N]
-    const Var real = tape.constant(mask.reshape({mask.size(0), n, 1}));
-    return CombinedRows{matmul(e, mask_rows(x, mask)),  // [B, L, width of x]
-                        matmul(e, real)};               // [B, L, 1]
+    return CombinedRows{matmul(e, rows),                           // [B, L, width of x]
+                        matmul(e, real)};                          // [B, L, 1]
   }
 
   struct Saved {
@@ -264,30 +267,51 @@ class Linformer final : public Method {
     return n == grouped.size(2) ? grouped : tensor::narrow(grouped, 2, 0, n);
   }
 
-  /// x: [B, H, N, D] -> [B, H, L, W, D], zeros behind the end.
+  /// The windows that N rows reach, U: those behind them are zero.
+  [[nodiscard]] std::int64_t reached(std::int64_t n) const { return ceil_div(n, window_); }
+
+  /// x: [B, H, N, D] -> [B, H, U, W, D], zeros behind the end.
   [[nodiscard]] Tensor windows(const Tensor& x) const {
-    const std::int64_t padded = slots_ * window_;
+    const std::int64_t padded = reached(x.size(2)) * window_;
     const Tensor whole = x.size(2) == padded ? x : tensor::narrow_backward(x, 2, 0, padded);
-    return whole.reshape({x.size(0), x.size(1), slots_, window_, x.size(3)});
+    return whole.reshape({x.size(0), x.size(1), padded / window_, window_, x.size(3)});
   }
 
-  /// (1) for x = m K or m V: [B, H, N, D] -> [B, H, L, D].
-  [[nodiscard]] Tensor project(const Tensor& x, const Parameter* p, Tensor& argmax) const {
-    const std::int64_t b = x.size(0), h = x.size(1), d = x.size(3);
-    if (learned()) {
-      const Tensor matrix = columns_of(*p, x.size(2));               // [A, L, N]
-      if (matrix.size(0) == 1) return tensor::matmul(matrix[0], x);  // one for all: no copy
-      return from_columns(tensor::matmul(matrix, to_columns(x, matrix.size(0))), b, h);
-    }
-    const Tensor rows = windows(x);  // [B, H, L, W, D]
+  /// The product of (3) with an E of means: x [B, N, C] -> [B, L, C].
+  [[nodiscard]] Var window_means(Var x) const {
+    const std::int64_t b = x.size(0), c = x.size(2), u = reached(x.size(1));
+    const auto filled = [&](Var y, std::int64_t rows) {  // up to so many, by zeros
+      if (y.size(1) == rows) return y;
+      const Tensor zeros = zeros_like(y.value(), {b, rows - y.size(1), c});
+      return concat({y, y.tape().constant(zeros)}, 1);
+    };
+    const Var windows = reshape(filled(x, u * window_), {b, u, window_, c});
+    return filled(mean(windows, 2), slots_);
+  }
+
+  /// One row for each window that x reaches: [B, H, N, D] -> [B, H, U, D].
+  [[nodiscard]] Tensor pooled(const Tensor& x, const Parameter* p, Tensor& argmax) const {
+    const Tensor rows = windows(x);  // [B, H, U, W, D]
     if (config_.projection == "max") {
       auto [largest, position] = tensor::max(rows, 3);
       argmax = position;
       return largest;
     }
     if (config_.projection == "mean") return tensor::affine(tensor::sum(rows, 3), 1.0 / window_);
-    const Tensor kernel = p->value.reshape({1, h, 1, window_, d});
+    const Tensor kernel = p->value.reshape({1, x.size(1), 1, window_, x.size(3)});
     return tensor::sum(tensor::multiply(rows, kernel), 3);
+  }
+
+  /// (1) for x = m K or m V: [B, H, N, D] -> [B, H, L, D].
+  [[nodiscard]] Tensor project(const Tensor& x, const Parameter* p, Tensor& argmax) const {
+    if (!learned()) {
+      const Tensor y = pooled(x, p, argmax);
+      return y.size(2) == slots_ ? y : tensor::narrow_backward(y, 2, 0, slots_);
+    }
+    const Tensor matrix = columns_of(*p, x.size(2));               // [A, L, N]
+    if (matrix.size(0) == 1) return tensor::matmul(matrix[0], x);  // one for all: no copy
+    const Tensor columns = to_columns(x, matrix.size(0));          // [A, N, (B H / A) D]
+    return from_columns(tensor::matmul(matrix, columns), x.size(0), x.size(1));
   }
 
   /// The gradient of project: dy [B, H, L, D] -> dx [B, H, N, D], and the parameter's.
@@ -303,18 +327,20 @@ class Linformer final : public Method {
       if (matrix.size(0) == 1) return tensor::matmul(matrix[0], dy, Op::transpose);
       return from_columns(tensor::matmul(matrix, dcolumns, Op::transpose), b, h);
     }
-    Tensor drows;  // [B, H, L, W, D]
-    const Tensor dy_window = dy.reshape({b, h, slots_, 1, d});
+    const std::int64_t u = reached(n);
+    const Tensor dy_reached = u == slots_ ? dy : tensor::narrow(dy, 2, 0, u);  // [B, H, U, D]
+    const Tensor dy_window = dy_reached.reshape({b, h, u, 1, d});
+    Tensor drows;  // [B, H, U, W, D]
     if (config_.projection == "max") {
-      drows = tensor::max_backward(dy, argmax, 3, window_);
+      drows = tensor::max_backward(dy_reached, argmax, 3, window_);
     } else if (config_.projection == "mean") {
-      drows = tensor::expand(tensor::affine(dy_window, 1.0 / window_), {b, h, slots_, window_, d});
+      drows = tensor::expand(tensor::affine(dy_window, 1.0 / window_), {b, h, u, window_, d});
     } else {
       drows = tensor::multiply(dy_window, p->value.reshape({1, h, 1, window_, d}));
       dparameter = tensor::sum_to_shape(tensor::multiply(windows(x), dy_window), {h, 1, window_, d})
                        .reshape(p->shape);
     }
-    return tensor::narrow(drows.reshape({b, h, slots_ * window_, d}), 2, 0, n);
+    return tensor::narrow(drows.reshape({b, h, u * window_, d}), 2, 0, n);
   }
 
   /// project for the reference.
