@@ -130,7 +130,7 @@ class Method {
                                           const Tensor& mask, const Call& call,
                                           bool combined = false);
 
-/// The same where only the output is asked for and no rows are combined.
+/// Runs a method in the same way on rows that are not combined. Returns the output alone.
 [[nodiscard]] Var apply(const Method& method, const InputVars& vars, const Tensor& mask,
                         const Call& call);
 

@@ -21,7 +21,7 @@ using cuda_simulator::shared;
 
 namespace skytape::exercises {
 
-/// What was seen of a kernel: its errors, as it cannot throw, and its reads; run() begins it anew.
+/// Collects the errors of a kernel, which cannot throw, and counts its reads. run() empties it.
 struct DeviceFaults {
   std::string to_write;              // where a kernel is still to be written
   std::vector<std::uint32_t> reads;  // of Numbers, by each thread of the grid

@@ -91,7 +91,7 @@ TEST_CASE("a grid runs its cells, shows missing ones as missing, and does nothin
   const auto now = fs::last_write_time(w.runs / "listops-softmax-skytape-s42/result.json");
   CHECK((now - written).count() == 0);
 
-  // What is finished stays so when its data cannot be read.
+  // Finished cells stay finished when their data cannot be read.
   const std::string dev = read_file(w.data / "listops/dev.skydata");
   w.folder.write("data/listops/dev.skydata", "cut");
   const Finished broken = w.lra(4, grid);
