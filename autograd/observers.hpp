@@ -1,4 +1,4 @@
-// Observers for Tape::observe: the tape calls them at each op, forward and backward.
+// Observers of a tape: the events that Tape::observe hands to them, and two that are ready for use.
 #pragma once
 
 #include <map>
@@ -7,6 +7,22 @@
 #include "autograd/tape.hpp"
 
 namespace skytape {
+
+/// An op forward or backward, as an observer sees it.
+struct TapeEvent {
+  enum class Kind {
+    parameter,  // a parameter is about to become leaf `node`; `op` is its name
+    output,     // an op has computed output `index` and is about to become `node`
+    gradient,   // the backward function of an op gave the gradient of input `index`, or rows of it
+    backward    // the backward function of an op has ended; `tensor` is its dy (of the last output
+                // that a gradient reached). As op "gradients": backward added the last gradients
+                // that waited to their parameters
+  } kind;
+  const char* op;
+  int node;
+  int index;
+  const Tensor& tensor;
+};
 
 /// Names the first parameter, output or gradient that is not finite, by throwing NonFiniteError.
 /// Reads back from the device after each op: for finding faults, not for speed.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/observers.hpp"
+#include "autograd/tape_place.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/gather.hpp"
 
@@ -37,6 +39,13 @@ void require_float(const char* caller, const Tensor& t) {
 
 }  // namespace
 
+Tape::Tape(Mode mode) : mode_(mode), place_(TapePlace::take(this)) {}
+Tape::~Tape() { place_.leave(); }
+
+void Tape::notify(const TapeEvent& event) {
+  for (const TapeObserver& observer : observers_) observer(event);
+}
+
 Var Tape::var(int node, int output) const {
   Var v;
   v.place_ = &place_;
@@ -59,7 +68,7 @@ Var Tape::leaf(Tensor value, bool needs_grad, Parameter* parameter, bool is_inpu
 Var Tape::parameter(Parameter& parameter) {
   ENSURE(parameter.value.defined(), "Tape::parameter: parameter ", parameter.name,
          " has no value yet; ParameterStore::pack comes first");
-  notify(TapeEvent::Kind::parameter, parameter.name.c_str(), size(), 0, parameter.value);
+  notify({TapeEvent::Kind::parameter, parameter.name.c_str(), size(), 0, parameter.value});
   // A running average takes part as if it needed a gradient: what ops give to Grads::add are its
   // sums, which collect in `grad` until ParameterStore::update_averages.
   return leaf(parameter.value, parameter.trainable || parameter.decay > 0, &parameter);
@@ -100,7 +109,7 @@ std::vector<Var> Tape::record_several(const char* name, std::span<const Var> inp
   std::vector<Var> outputs;
   for (Tensor& value : values) {
     const int index = static_cast<int>(outputs.size());
-    notify(TapeEvent::Kind::output, name, size(), index, value);
+    notify({TapeEvent::Kind::output, name, size(), index, value});
     node.outputs.push_back({std::move(value), {}});
     outputs.push_back(var(size(), index));
   }
@@ -150,7 +159,7 @@ void Tape::backward(Var output, Tensor cotangent) {
   for (int i = size() - 1; i >= 0; --i) consume(i);
   consuming_ = -1;
   if (sums_.add_waiting()) {
-    notify(TapeEvent::Kind::backward, "gradients", at.node, at.output, result);
+    notify({TapeEvent::Kind::backward, "gradients", at.node, at.output, result});
   }
   output_of(at).value = result;
   finished_ = true;
@@ -171,7 +180,7 @@ void Tape::consume(int index) {
   consuming_ = index;
   Grads grads(*this, index);
   backward(dy, grads);
-  notify(TapeEvent::Kind::backward, node.name, index, 0, reached);
+  notify({TapeEvent::Kind::backward, node.name, index, 0, reached});
 }
 
 bool Grads::needs(int i) const {
@@ -192,7 +201,7 @@ void Grads::add(int i, Tensor gradient) {
     throw GradientError(
         join(node.name, ": gradient of input ", i, " is ", gradient, ", the input is ", value));
   }
-  tape_.notify(TapeEvent::Kind::gradient, node.name, node_, i, gradient);
+  tape_.notify({TapeEvent::Kind::gradient, node.name, node_, i, gradient});
   tape_.accumulate(input, std::move(gradient));
 }
 
@@ -208,7 +217,7 @@ void Grads::add_rows(int i, const Tensor& index, const Tensor& rows) {
                              ", the input is ", table));
   }
   if (Parameter* const parameter = tape_.node_at(input.node).parameter) {
-    tape_.notify(TapeEvent::Kind::gradient, node.name, node_, i, rows);
+    tape_.notify({TapeEvent::Kind::gradient, node.name, node_, i, rows});
     return tape_.sums_.add_rows(*parameter, index, rows);
   }
   Tensor gradient = zeros_like(table, table.shape());  // [S, E]

@@ -19,14 +19,15 @@
 
 #include "autograd/gradient_sums.hpp"
 #include "autograd/parameter.hpp"
-#include "autograd/tape_event.hpp"
-#include "autograd/tape_place.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
 
 namespace skytape {
 
 class Tape;
+class TapePlace;   // tape_place.hpp
+struct TapeEvent;  // observers.hpp
+using TapeObserver = std::function<void(const TapeEvent&)>;
 
 /// A backward function gave a gradient that does not have its input's shape, dtype and device.
 /// Tape::backward and gradcheck throw it.
@@ -104,8 +105,8 @@ struct NodeView {
 class Tape {
  public:
   enum class Mode { train, eval };  // eval records no backward
-  explicit Tape(Mode mode = Mode::train) : mode_(mode), place_(TapePlace::take(this)) {}
-  ~Tape() { place_.leave(); }
+  explicit Tape(Mode mode = Mode::train);
+  ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -186,9 +187,7 @@ class Tape {
   [[nodiscard]] ValueIndex index_of(const char* caller, Var v) const;
   void accumulate(ValueIndex at, Tensor gradient);
   void consume(int index);
-  void notify(TapeEvent::Kind kind, const char* op, int node, int index, const Tensor& tensor) {
-    for (const TapeObserver& observer : observers_) observer({kind, op, node, index, tensor});
-  }
+  void notify(const TapeEvent& event);
 
   std::deque<Node> nodes_;  // a deque: references to values survive appending
   Mode mode_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/observers.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "train/step/buckets.hpp"
 
