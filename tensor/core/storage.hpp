@@ -10,26 +10,7 @@
 
 namespace skytape {
 
-/// Blocks of GPU memory that only the work of CUDA graphs uses, as a captured graph goes on reading
-/// and writing their addresses. All graphs share them, since they run one after another; freed with
-/// the last graph or tensor that holds on to it.
-class GraphMemory;
-
-/// While it lives, CUDA tensors that this thread makes take their blocks from the graphs' memory.
-/// Every run of work that is to be captured belongs in one, so that its capture finds the blocks of
-/// its first run.
-class GraphMemoryScope {
- public:
-  GraphMemoryScope();
-  ~GraphMemoryScope();
-  GraphMemoryScope(const GraphMemoryScope&) = delete;
-  GraphMemoryScope& operator=(const GraphMemoryScope&) = delete;
-
-  /// For who outlives the scope and needs the blocks to stay.
-  [[nodiscard]] std::shared_ptr<GraphMemory> memory() const;
-  /// Tensors that hold such a block.
-  [[nodiscard]] std::int64_t tensors() const;
-};
+class GraphMemory;  // below
 
 /// A block of device memory, returned to its allocator or lender when the last tensor lets go of
 /// it.
@@ -72,5 +53,26 @@ void release_cached_memory(Device device);
 /// Copies bytes between any two places; returns when the source may be reused.
 void copy_bytes(void* target, Device target_device, const void* source, Device source_device,
                 std::size_t bytes);
+
+/// Blocks of GPU memory that only the work of CUDA graphs uses, as a captured graph goes on reading
+/// and writing their addresses. All graphs share them, since they run one after another; freed with
+/// the last graph or tensor that holds on to it.
+class GraphMemory;
+
+/// While it lives, CUDA tensors that this thread makes take their blocks from the graphs' memory.
+/// Every run of work that is to be captured belongs in one, so that its capture finds the blocks of
+/// its first run.
+class GraphMemoryScope {
+ public:
+  GraphMemoryScope();
+  ~GraphMemoryScope();
+  GraphMemoryScope(const GraphMemoryScope&) = delete;
+  GraphMemoryScope& operator=(const GraphMemoryScope&) = delete;
+
+  /// For who outlives the scope and needs the blocks to stay.
+  [[nodiscard]] std::shared_ptr<GraphMemory> memory() const;
+  /// Tensors that hold such a block.
+  [[nodiscard]] std::int64_t tensors() const;
+};
 
 }  // namespace skytape

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "tensor/core/bf16.hpp"
+#include "tensor/core/storage.hpp"
 
 namespace skytape {
 
@@ -154,6 +155,7 @@ template Tensor Tensor::from(std::span<const double>, const Shape&, DType, Devic
 template Tensor Tensor::from(std::span<const std::int32_t>, const Shape&, DType, Device);
 template Tensor Tensor::from(std::span<const std::int64_t>, const Shape&, DType, Device);
 
+Device Tensor::device() const { return storage_ ? storage_->device() : Device::cpu; }
 std::int64_t Tensor::cols() const { return rank() == 0 ? 1 : size(-1); }
 std::int64_t Tensor::rows() const { return rank() == 0 ? 1 : shape_.first(rank() - 1).numel(); }
 

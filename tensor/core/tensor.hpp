@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -13,9 +14,10 @@
 
 #include "tensor/core/device.hpp"
 #include "tensor/core/error.hpp"
-#include "tensor/core/storage.hpp"
 
 namespace skytape {
+
+class Storage;  // storage.hpp
 
 /// f32 trains, f64 checks, i32 holds tokens and indices. bf16 holds operands of products on a GPU
 /// (gemm/operand.hpp); other operations refuse it.
@@ -86,7 +88,7 @@ class Tensor {
   [[nodiscard]] std::int64_t size(int axis) const { return shape_[axis]; }
   [[nodiscard]] std::int64_t numel() const { return shape_.numel(); }
   [[nodiscard]] DType dtype() const { return dtype_; }
-  [[nodiscard]] Device device() const { return storage_ ? storage_->device() : Device::cpu; }
+  [[nodiscard]] Device device() const;
   [[nodiscard]] std::size_t bytes() const { return numel() * size_of(dtype_); }
   /// Product of all axes but the last, and the last (1 for a scalar): the view of row kernels.
   [[nodiscard]] std::int64_t rows() const;

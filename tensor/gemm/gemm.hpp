@@ -47,18 +47,10 @@ template <class T> [[nodiscard]] MatrixView<const T> transposed(MatrixView<const
   return matrix;
 }
 
-/// Building block of tiled kernels on the CPU: c = alpha op(a) op(b) + beta c, by the calling thread
-/// alone. T is float or double.
+/// Building block of tiled kernels on the CPU: c = alpha op(a) op(b) + beta c, by the calling
+/// thread alone. T is float or double.
 template <class T> void gemm_cpu(T alpha, const MatrixView<const T>& a,
                                  const MatrixView<const T>& b, T beta, const MatrixView<T>& c);
-
-/// Measures the machine's peak throughput. The first returns the rate of an
-/// f32 product of square matrices (1024 on the CPU, 4096 on a GPU) at the device's precision, in
-/// 10^9 floating-point operations a second. The second returns that of a copy larger than the
-/// caches, in 10^9 bytes a second, read plus written. Both are the best of several runs with all
-/// OpenMP threads.
-[[nodiscard]] double measure_gemm_gflops(Device device);
-[[nodiscard]] double measure_copy_gbs(Device device);
 
 }  // namespace tensor
 }  // namespace skytape

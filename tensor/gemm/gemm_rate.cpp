@@ -1,6 +1,9 @@
+#include "tensor/gemm/gemm_rate.hpp"
+
 #include <algorithm>
 #include <chrono>
 
+#include "tensor/core/storage.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/random/random.hpp"
 

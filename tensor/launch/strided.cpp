@@ -1,5 +1,4 @@
 #include "tensor/launch/strided.hpp"
-#include "tensor/core/tensor.hpp"
 
 #include <algorithm>
 

@@ -9,7 +9,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/on_device.hpp"
 #include "tensor/core/suggest.hpp"
-#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/gemm_rate.hpp"
 #include "train/cli/cli.hpp"
 #include "train/config/keys.hpp"
 #include "train/formats/table.hpp"

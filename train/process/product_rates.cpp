@@ -9,7 +9,7 @@
 #include "attention/inverse/iterative_inverse.hpp"
 #include "attention/inverse/iterative_inverse_plan.hpp"
 #include "tensor/core/on_device.hpp"
-#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/gemm_rate.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/norm/softmax.hpp"

@@ -9,6 +9,7 @@
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/storage.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/doctest.hpp"

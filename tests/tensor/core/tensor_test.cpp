@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "tensor/core/storage.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"

@@ -12,7 +12,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
 #include "tensor/core/suggest.hpp"
-#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/gemm_rate.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/random/random.hpp"
 #include "train/config/settings.hpp"

@@ -7,7 +7,7 @@
 #include "data/files/output.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/tensor.hpp"
-#include "tensor/gemm/gemm.hpp"
+#include "tensor/gemm/gemm_rate.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/cli/cli.hpp"
 #include "train/lab/bench/bench.hpp"
