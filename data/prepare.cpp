@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 /// Cache files of a task; dev may be a part of train.
 std::vector<std::string> stored_splits(const TaskInfo& task) {
   if (task.held_out > 0) return {"train", "test"};
-  return {"train", "dev", "test"};
+  return {kSplits.begin(), kSplits.end()};
 }
 
 fs::path folder_of(const TaskInfo& task, const fs::path& root) { return root / task.name; }
@@ -86,6 +86,15 @@ SplitFacts facts_of(std::string split, const Dataset& data) {
   return facts;
 }
 
+/// Adds to the provenance of a generated set what made it.
+void name_generator(const TaskInfo& task, const PrepareOptions& options, CacheSet& set) {
+  Json provenance = set.provenance.empty() ? Json::object() : parse_json(set.provenance);
+  provenance["how"] = "generated";
+  provenance["generator"] = task.generator;
+  provenance["data_seed"] = options.data_seed;
+  set.provenance = json_text(provenance);
+}
+
 /// UsageError unless the set may take the place of what is there: nothing, or the same contents.
 void refuse_other_data(const TaskInfo& task, const fs::path& root, const PrepareOptions& options,
                        CacheSet& set) {
@@ -137,6 +146,7 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
   if (keep && is_prepared(task, root)) return;  // another process did it while we waited
   set.classes = task.classes;
   task.build(task, options, set);
+  if (options.from.empty()) name_generator(task, options, set);
   for (const std::string& split : stored_splits(task)) {
     if (set.split(split).examples() == 0) {
       throw DataError(fmt::format("{}: no example for split {} in {}", task.name, split,
@@ -176,7 +186,7 @@ bool is_prepared(const TaskInfo& task, const fs::path& root) {
 }
 
 Dataset open(const TaskInfo& task, const fs::path& root, std::string_view split, DevRule dev) {
-  const std::vector<std::string> known = {"train", "dev", "test"};
+  const std::vector<std::string> known(kSplits.begin(), kSplits.end());
   if (std::find(known.begin(), known.end(), split) == known.end()) {
     throw UsageError(unknown_name("split", split, known));
   }
@@ -199,7 +209,7 @@ void refuse_export(const TaskInfo& task, const fs::path& dir) {
     throw UsageError(fmt::format("--export: {} is a file, expected a folder", dir.string()));
   }
   if (!is_custom_data(task)) return;
-  for (const char* split : {"train", "dev", "test"}) {  // the set may have been made from them
+  for (const char* split : kSplits) {  // the set may have been made from them
     for (const char* ending : {".tsv", ".csv", ".jsonl", ".ndjson"}) {
       for (const char* packed : {"", ".gz"}) {
         const fs::path file = dir / fmt::format("{}{}{}", split, ending, packed);
@@ -219,7 +229,7 @@ void export_official(const TaskInfo& task, const fs::path& root, const fs::path&
 Description describe(const TaskInfo& task, const fs::path& root) {
   Description description;
   description.task = task.name;
-  for (const char* const split : {"train", "dev", "test"}) {
+  for (const char* const split : kSplits) {
     const Dataset data = open(task, root, split);
     description.splits.push_back(facts_of(split, data));
     description.name = data.name();

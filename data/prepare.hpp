@@ -1,6 +1,7 @@
 // Preparing, opening, describing and exporting the data of a task.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -15,6 +16,8 @@
 
 namespace skytape::data {
 
+inline constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
+
 struct PrepareOptions {
   std::filesystem::path from;  // folder, file or archive to read; empty: generate
   uint64_t data_seed = 1;      // of generators and of seeded splits
@@ -28,21 +31,21 @@ struct PrepareOptions {
   bool skip_bad_rows = false;  // custom data: broken rows are left out
   bool stratify = false;       // custom data: one file is split class by class
   std::string tokens;          // custom data: what a token is (TokenChoice); empty: bytes
-  std::string
-      learn_tokens;      // custom data: how to learn the file that `tokens` names; empty: read it
-  int64_t length = 512;  // corpora: tokens of a stored sequence
-  /// total 0: open
+  std::string learn_tokens;    // custom data: how to learn the file of `tokens`; empty: read it
+  int64_t length = 512;        // corpora: tokens of a stored sequence
+  /// Called on the way; a total of 0: it is not known.
   std::function<void(std::string_view what, int64_t done, int64_t total)> progress =
       [](std::string_view, int64_t, int64_t) {};
-  /// Tolerated oddities: an empty PNG, …
+  /// Called for oddities that are tolerated: an empty PNG, …
   std::function<void(std::string_view text)> warn = [](std::string_view) {};
   bool exported = false;             // the set is to be exported: one that cannot be is refused
   std::vector<std::string> used_by;  // runs that need the cache that is there: a refusal names them
 };
 
-/// The flag of those that only custom data heed which is given; empty: none is.
+/// Returns the first flag that is given and that only custom data heed; empty: none is given.
 [[nodiscard]] std::string flag_of_custom_data(const PrepareOptions& options);
-/// The same of those that tell how rows are read, which a corpus and IMDb's reviews do not have.
+/// The same for the flags that say how rows are read, which a corpus and IMDb's reviews do not
+/// have.
 [[nodiscard]] std::string flag_of_rows(const PrepareOptions& options);
 
 /// Reads or generates all splits of `task` into `<root>/<task>/*.skydata`, once: a complete cache

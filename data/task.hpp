@@ -41,7 +41,8 @@ struct TaskInfo {
   int sequences = 1;                 // of an example: 1, or 2 (Retrieval)
   int token_offset = 0;              // id = stored byte + offset: 1 keeps id 0 free for padding
   MaskRule mask = MaskRule::length;  // default rule
-  /// The generator that prepare() uses without source files, and its version; empty: there is none.
+  /// Names what build() generates without source files, and its version: another output, another
+  /// version. prepare() writes it into the provenance. Empty: nothing is generated.
   std::string_view generator = {};
   bool benchmark = false;        // one of the Long Range Arena's tasks itself: `--tasks all`
   double held_out = 0;           // share of train that serves as dev; 0: the task has a dev split

@@ -1,7 +1,6 @@
 // Functions that the builders of all tasks share: they find files and record where data came from.
 #pragma once
 
-#include <array>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -13,8 +12,6 @@
 #include "data/prepare.hpp"
 
 namespace skytape::data {
-
-inline constexpr std::array<const char*, 3> kSplits = {"train", "dev", "test"};
 
 /// Passes a stream through and keeps count and SHA-256 of its bytes.
 class HashedStream : public ByteStream {

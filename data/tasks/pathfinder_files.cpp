@@ -20,8 +20,6 @@
 namespace skytape::data {
 namespace {
 
-/// Names the generator in every cache it made; another output, another version.
-constexpr std::string_view kPathfinderGenerator = "official Pathfinder algorithm, version 2";
 constexpr int64_t kOfficialImages = 200000;
 constexpr int64_t kImagesPerFolder = 1000;
 constexpr size_t kMetadataFields = 11;
@@ -278,9 +276,8 @@ void generate(const TaskInfo& task, const PrepareOptions& options, CacheSet& set
     }
     options.progress("generating images", begin + count, total);
   }
-  Json provenance = {{"how", "generated"},      {"generator", kPathfinderGenerator},
-                     {"side", difficulty.side}, {"contour_length", difficulty.contour_length},
-                     {"images", total},         {"data_seed", options.data_seed}};
+  Json provenance = {
+      {"side", difficulty.side}, {"contour_length", difficulty.contour_length}, {"images", total}};
   if (total != kOfficialImages) call_limited(total, set, provenance);
   set.provenance = json_text(provenance);
 }
@@ -354,7 +351,7 @@ TaskInfo pathfinder_task() {
           .tokens = TokenKind::pixels,
           .max_length = 32 * 32,
           .nominal_length = 32 * 32,
-          .generator = kPathfinderGenerator,
+          .generator = "official Pathfinder algorithm, version 2",
           .benchmark = true,
           .source = kLraArchive,
           .build = build_pathfinder,

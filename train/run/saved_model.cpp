@@ -40,7 +40,7 @@ void refuse_pretraining(const data::Json& config, const std::filesystem::path& p
 void read_data_facts(SavedModel& saved, const data::Json& json, const std::filesystem::path& file) {
   try {
     saved.config.data_root = json.value("data_root", "datasets");
-    for (const char* split : {"train", "dev", "test"}) {
+    for (const char* split : data::kSplits) {
       saved.fingerprints[split] = json.at("data").at(split).at("fingerprint").get<std::string>();
     }
   } catch (const data::JsonError&) {
