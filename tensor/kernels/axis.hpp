@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "tensor/core/tensor.hpp"
 
@@ -21,16 +20,6 @@ struct AxisView {
   AxisView view{x.shape().first(index).numel(), x.size(index), 1};
   for (int i = index + 1; i < x.rank(); ++i) view.inner *= x.size(i);
   return view;
-}
-
-/// `shape` with an axis of length `size` put in: afterwards it is the axis `axis` of the result.
-[[nodiscard]] inline Shape insert_axis(const char* op, const Shape& shape, int axis,
-                                       std::int64_t size) {
-  const int rank = shape.rank() + 1;
-  ENSURE(axis >= -rank && axis < rank, op, ": cannot put an axis ", axis, " into ", shape);
-  std::vector<std::int64_t> sizes(shape.begin(), shape.end());
-  sizes.insert(sizes.begin() + (axis < 0 ? axis + rank : axis), size);
-  return Shape(std::span<const std::int64_t>(sizes));
 }
 
 }  // namespace skytape::tensor

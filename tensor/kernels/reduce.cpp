@@ -1,6 +1,7 @@
 #include "tensor/kernels/reduce.hpp"
 
 #include <limits>
+#include <vector>
 
 #include "tensor/core/on_device.hpp"
 #include "tensor/core/tensor.hpp"
@@ -79,12 +80,25 @@ std::pair<Tensor, Tensor> max(const Tensor& x, int axis) {
   return {y, position};
 }
 
+namespace {
+
+/// The shape whose axis `axis` has length `size`, and which is `shape` without it.
+Shape insert_axis(const Shape& shape, int axis, std::int64_t size) {
+  const int rank = shape.rank() + 1;
+  ENSURE(axis >= -rank && axis < rank, "max_backward: cannot put an axis ", axis, " into ", shape);
+  std::vector<std::int64_t> sizes(shape.begin(), shape.end());
+  sizes.insert(sizes.begin() + (axis < 0 ? axis + rank : axis), size);
+  return Shape(std::span<const std::int64_t>(sizes));
+}
+
+}  // namespace
+
 Tensor max_backward(const Tensor& dy, const Tensor& position, int axis, std::int64_t size) {
   require_float("max_backward", dy);
   ENSURE(position.defined() && position.dtype() == DType::i32 && position.shape() == dy.shape() &&
              position.device() == dy.device(),
          "max_backward: expected i32 positions like dy ", dy, ", got ", position);
-  const Shape shape = insert_axis("max_backward", dy.shape(), axis, size);
+  const Shape shape = insert_axis(dy.shape(), axis, size);
   Tensor dx = zeros_like(dy, shape);  // [outer, size, inner]
   const AxisView view = view_axis("max_backward", dx, axis);
   on_device(dy.device(), [&](auto tag) { max_backward_on(tag, view, dy, position, dx); });
