@@ -6,10 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "data/files/json_fwd.hpp"
-#include "train/process/progress.hpp"
+#include "data/files/json.hpp"
 #include "train/run/chance.hpp"
-#include "train/run/open_run.hpp"
 #include "train/run/time_left.hpp"
 
 namespace skytape::train {
