@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "tensor/core/tensor.hpp"
 #include "tensor/kernels/elementwise.hpp"
 
 namespace skytape {
@@ -93,8 +92,7 @@ void ParameterStore::zero_gradients() {
 void ParameterStore::update_averages() {
   for (Parameter& p : parameters_) {
     if (p.decay == 0 || !p.has_gradient) continue;
-    tensor::accumulate(p.value, tensor::binary(tensor::Binary::subtract, p.grad, p.value),
-                       1 - p.decay);
+    tensor::accumulate(p.value, tensor::subtract(p.grad, p.value), 1 - p.decay);
   }
 }
 

@@ -7,6 +7,7 @@
 #include "nn/embedding/patches.hpp"
 
 namespace skytape::nn {
+
 Embedding::Embedding(ParameterStore& store, const std::string& name, const ModelConfig& config)
     : longest_ngram_(config.ngrams),
       separator_(config.separator),
@@ -41,8 +42,9 @@ Embedding::Embedding(ParameterStore& store, const std::string& name, const Model
 
 void Embedding::require_places(std::int64_t n) const {
   for (const Parameter* table : {positions, from_end}) {
-    ENSURE(table == nullptr || n <= table->shape[0], "embedding: ", n,
-           " positions, but the table has ", table == nullptr ? 0 : table->shape[0]);
+    if (table == nullptr) continue;
+    ENSURE(n <= table->shape[0], "embedding: ", n, " positions, but the table has ",
+           table->shape[0]);
   }
 }
 
