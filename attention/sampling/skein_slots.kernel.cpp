@@ -164,7 +164,9 @@ template <class T> struct Importance {
   HD void operator()(std::int64_t e) const {
     const std::int64_t group = e / slots, b = group / heads;
     const T p = prob[group * length + index[e]];
-    factors[e] = used[b * slots + e % slots] * (p == T(0) ? T(0) : inverse_count[b] / p);
+    // A slot that is not used reads the first column, whose 1 / p may be infinite.
+    const bool counts = used[b * slots + e % slots] != T(0) && p != T(0);
+    factors[e] = counts ? inverse_count[b] / p : T(0);
   }
 };
 

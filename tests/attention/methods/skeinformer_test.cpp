@@ -222,6 +222,24 @@ TEST_CASE("with importance weights the mean over draws is exact attention") {
   CHECK(one_error > 0.3 * norm(truth));  // a single draw is far off: the mean does the work
 }
 
+TEST_CASE("a slot without a column has no weight, however rare the first column is") {
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 4, .width = 3};
+  const Problem p = problem_of(sizes);
+  const auto outcome = [&](double first) {  // its share, of which a slot without a column reads
+    Draws draws;
+    draws.set("pilot", integers({2, -1}, {1, 2}));
+    draws.set("columns", integers({1, -1}, {1, 1, 2}));
+    draws.set("prob", Tensor::from(std::vector<double>{first, 0.5, 0.25, 0.25}, {1, 1, 4},
+                                   DType::f64, Device::cpu));
+    return run_with("skein_nonorm", {{"weighted", "1"}, {"features", "2"}}, p, draws);
+  };
+  const Outcome usual = outcome(0.25);
+  for (const auto& [name, tensor] : outcome(1e-310)) {  // 1 / p is infinite
+    INFO(name);
+    CHECK(distance(tensor, at(usual, name)) == 0);
+  }
+}
+
 TEST_CASE("the error falls with the number of features") {
   const Sizes sizes{.batch = 1, .heads = 2, .n = 96, .width = 8};
   const Problem p = problem_of(sizes);
