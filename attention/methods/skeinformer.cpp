@@ -185,7 +185,7 @@ class Skeinformer final : public Method {
       const Tensor index = c.index;                                // i32[B, H, S]
       Var picked = transpose(gather_rows(transpose(all), index));  // [B, H, N, S]
       if (config_.weighted) {
-        const Tensor w = importance(c, draws.get("prob"));  // [B, H, S]
+        const Tensor w = importance(c, draws.get("prob"), n);  // [B, H, S]
         picked = picked * tape.constant(w.reshape({w.size(0), w.size(1), 1, w.size(2)}));
       }
       out = matmul(picked, values);
@@ -350,7 +350,7 @@ class Skeinformer final : public Method {
       c.v = with_row(c.v, scale_examples(rest, c.slots.inverse_rest));  // (2)
       c.weights = c.slots.weights;
     } else if (config_.weighted) {
-      c.factors = importance(c.slots, draws.get("prob"));
+      c.factors = importance(c.slots, draws.get("prob"), s.in.mask.size(1));
       c.v = tensor::multiply(c.v, c.factors.reshape(c.factors.shape().append(1)));
     }
     c.tiled = tiled_forward(s.in.q, c.k, c.v, c.weights, s.options);  // (3)

@@ -21,6 +21,20 @@ void require_slots(const char* op, const Tensor& slots, int rank, const Tensor& 
   ENSURE(bad == end, op, ": row ", bad == end ? 0 : *bad, " is outside [-1, ", n, ")");
 }
 
+/// Throws where, on the CPU, a head of an example uses a slot that head 0 does not, or the reverse:
+/// there is one mask of slots for all heads.
+void require_agreement(const char* op, const Tensor& columns) {
+  if (columns.device() != Device::cpu) return;
+  const std::int64_t heads = columns.size(1), slots = columns.size(2);
+  const std::int32_t* const column = columns.data<std::int32_t>();
+  for (std::int64_t e = 0; e < columns.numel(); ++e) {
+    const std::int64_t b = e / (heads * slots), h = e / slots % heads, j = e % slots;
+    const std::int32_t first = column[b * heads * slots + j];
+    ENSURE((first < 0) == (column[e] < 0), op, ": slot ", j, " of example ", b, " holds ", first,
+           " in head 0, ", column[e], " in head ", h, "; all heads use it or none");
+  }
+}
+
 Tensor empty_i32(const Shape& shape, const Tensor& like) {
   return Tensor::empty(shape, DType::i32, like.device());
 }
@@ -86,6 +100,7 @@ PilotSlots pilot_slots(const Tensor& pilots, const Tensor& mask, bool count_repe
 
 ColumnSlots column_slots(const Tensor& columns, const Tensor& mask) {
   require_slots("column_slots", columns, 3, mask);
+  require_agreement("column_slots", columns);
   const std::int64_t b = mask.size(0), s = columns.size(2);
   const auto numbers = [&](const Shape& shape) { return empty_like(mask, shape); };
   ColumnSlots slots{empty_like(columns), numbers({b, s}), numbers({b}), numbers({b}),
@@ -95,9 +110,10 @@ ColumnSlots column_slots(const Tensor& columns, const Tensor& mask) {
   return slots;
 }
 
-Tensor importance(const ColumnSlots& slots, const Tensor& prob) {
-  ENSURE(prob.rank() == 3 && prob.shape().first(2) == slots.index.shape().first(2),
-         "importance: expected prob [B, H, N] for columns ", slots.index, ", got ", prob);
+Tensor importance(const ColumnSlots& slots, const Tensor& prob, std::int64_t n) {
+  const Shape shape = slots.index.shape().with(2, n);
+  ENSURE(prob.shape() == shape, "importance: expected prob [B, H, N] = ", shape, " for columns ",
+         slots.index, ", got ", prob);
   Tensor factors = empty_like(prob, slots.index.shape());
   on_device(prob.device(), [&](auto tag) { importance_on(tag, slots, prob, factors); });
   return factors;

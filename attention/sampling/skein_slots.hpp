@@ -65,8 +65,8 @@ struct ColumnSlots {
 [[nodiscard]] ColumnSlots column_slots(const Tensor& columns, const Tensor& mask);
 
 /// 1 / (d p_c) for the sampled columns c: [B, H, S]; 0 where unused or never drawn.
-/// prob: [B, H, N].
-[[nodiscard]] Tensor importance(const ColumnSlots& slots, const Tensor& prob);
+/// prob: [B, H, N], n: N.
+[[nodiscard]] Tensor importance(const ColumnSlots& slots, const Tensor& prob, std::int64_t n);
 
 /// exp(a - b), 0 where a is -inf. Same shapes.
 [[nodiscard]] Tensor exp_difference(const Tensor& a, const Tensor& b);

@@ -240,6 +240,24 @@ TEST_CASE("a slot without a column has no weight, however rare the first column 
   }
 }
 
+TEST_CASE("injected columns and shares that do not fit are refused") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 4, .width = 3};
+  const Problem p = problem_of(sizes);
+  const OptionValues options{{"weighted", "1"}, {"features", "2"}};
+  Draws draws;
+  draws.set("pilot", integers({2, 0}, {1, 2}));
+  draws.set("columns", integers({1, 3, 0, 2}, {1, 2, 2}));
+  draws.set("prob", Tensor::full({1, 2, 3}, 0.25, DType::f64, Device::cpu));
+  CHECK_THROWS_WITH_AS((void)run_with("skein_nonorm", options, p, draws),
+                       doctest::Contains("expected prob [B, H, N] = [1, 2, 4]"), Error);
+  draws.set("prob", Tensor::full({1, 2, 4}, 0.25, DType::f64, Device::cpu));
+  CHECK(norm(at(run_with("skein_nonorm", options, p, draws), "out")) > 0);
+  draws.set("columns", integers({1, 3, 0, -1}, {1, 2, 2}));
+  CHECK_THROWS_WITH_AS((void)run_with("skein_nonorm", options, p, draws),
+                       doctest::Contains("slot 1 of example 0 holds 3 in head 0, -1 in head 1"),
+                       Error);
+}
+
 TEST_CASE("the error falls with the number of features") {
   const Sizes sizes{.batch = 1, .heads = 2, .n = 96, .width = 8};
   const Problem p = problem_of(sizes);
