@@ -83,7 +83,11 @@ class Informer final : public Method {
   /// "index_sample" (sampled keys, i32[N, S] or [B, N, S]) may be injected.
   Draws draw(const Inputs& in, const Call& call) const override {
     Draws draws;
-    if (call.given("top") != nullptr) return draws;
+    if (const Tensor* given = call.given("top")) {
+      require_rows("informer: draws: top", *given, -1, in.q.size(2));
+      require_distinct("informer: draws: top", *given);
+      return draws;
+    }
     const Inputs x = masked(in);
     const std::int64_t n = in.q.size(2), length = full_length(n);
     const bool exact = config_.measure == "exact";

@@ -10,4 +10,8 @@ namespace skytape::attention {
 /// Throws unless `index` is i32 and, on the CPU, lies in [lowest, limit); a GPU is not waited for.
 void require_rows(const char* op, const Tensor& index, std::int64_t lowest, std::int64_t limit);
 
+/// Throws, on the CPU alone, where a row of `index` i32[.., T] names something twice; negative
+/// entries name nothing.
+void require_distinct(const char* op, const Tensor& index);
+
 }  // namespace skytape::attention

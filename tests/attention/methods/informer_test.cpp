@@ -190,6 +190,23 @@ TEST_CASE("the exact measure finds the one query that does not attend to all key
   }
 }
 
+TEST_CASE("injected rows that name one twice are refused") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 5, .width = 3};
+  const Spec& spec = attention::find("informer");
+  const Layer layer = make_layer(spec, {}, sizes, DType::f64);
+  const Problem problem = make_problem(spec, sizes, Padding::none);
+  Call call = training_call(problem.in);
+  Draws draws;
+  call.injected = &draws;
+  draws.set("top", integers({4, 1, -1, -1, 3, 0}, {1, 2, 3}));  // unused slots are no rows
+  CHECK(norm(at(run(layer, problem, call), "out")) > 0);
+  draws.set("top", integers({4, 1, 2, 0, 3, 0}, {1, 2, 3}));  // its output would be added up
+  CHECK_THROWS_WITH_AS((void)run(layer, problem, call),
+                       doctest::Contains("informer: draws: top: expected different indices in each "
+                                         "row, got 0 twice in row 1"),
+                       Error);
+}
+
 TEST_CASE("informer_mask without any token gives zero output and zero gradients") {
   const Sizes sizes;
   const Spec& spec = attention::find("informer_mask");
