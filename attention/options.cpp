@@ -92,9 +92,10 @@ std::vector<OptionInfo> describe(const std::vector<Option>& options) {
 std::vector<std::int64_t> parse_list(const std::string& key, const std::string& text) {
   std::vector<std::int64_t> numbers;
   std::istringstream entries(text);
+  const bool unended = text.ends_with(':');  // getline would not see the empty entry behind it
   for (std::string entry; std::getline(entries, entry, ':');) {
     const auto number = number_in<std::int64_t>(entry);
-    if (!number || *number < 1) {
+    if (!number || *number < 1 || unended) {
       throw UsageError(
           join(key, ": expected positive whole numbers joined by ':', got '", text, "'"));
     }

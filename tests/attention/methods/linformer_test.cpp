@@ -21,4 +21,13 @@ TEST_CASE("slots without rows take no weight, so values that are all one stay on
   }
 }
 
+TEST_CASE("a list of sizes that ends in a colon is refused, as one with a gap is") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 8, .width = 4};
+  const Spec& spec = attention::find("linformer");
+  for (const char* list : {"4:", "4::4", ":4"}) {
+    CHECK_THROWS_WITH_AS((void)make_layer(spec, {{"layer_features", list}}, sizes, DType::f64),
+                         doctest::Contains(list), UsageError);
+  }
+}
+
 }  // namespace skytape::test
