@@ -166,6 +166,9 @@ bool HeadViews::sees_whole_blocks(std::size_t view) const {
 }
 
 BlockForward HeadViews::attend(const Inputs& in) const {
+  const std::size_t n = views_[0].order.size();
+  ENSURE(static_cast<std::size_t>(in.q.size(2)) <= n, "attention: expected at most ", n,
+         " tokens, the layer's nominal length, got q ", in.q);
   return block_forward(in.q, in.k, in.v, in.mask, pattern(in.q.device()), score_scale(in.q));
 }
 

@@ -152,6 +152,8 @@ class Linformer final : public Method {
   };
 
   Result forward(const Inputs& in, const Draws&, const Call&) const override {
+    ENSURE(key_ == nullptr || key_->shape.rank() == 2 || key_->shape[0] == in.q.size(1),
+           "linformer: the projections are of ", key_->shape[0], " heads, got q ", in.q);
     Saved s;
     s.q = in.q;
     s.mask = in.mask;

@@ -251,6 +251,9 @@ class Table {
   };
 
   [[nodiscard]] Result forward(const Inputs& in) const {
+    ENSURE(in.v.size(1) == rows_->shape[0] && in.v.size(2) <= rows_->shape[1],
+           "synthesizer: the tables have ", rows_->shape[0], " heads and ", rows_->shape[1],
+           " positions, got v ", in.v);
     Saved s;
     s.mask = in.mask;
     const Tensor u = with_mask_column(in.v, in.mask);  // [B, H, N, P]

@@ -30,4 +30,14 @@ TEST_CASE("a list of sizes that ends in a colon is refused, as one with a gap is
   }
 }
 
+TEST_CASE("projections of each head refuse queries of another number of heads") {
+  const Spec& spec = attention::find("linformer");
+  const Layer layer = make_layer(spec, {{"features", "4"}, {"sharing", "official"}},
+                                 {.batch = 2, .heads = 2, .n = 8, .width = 4}, DType::f64);
+  const Problem p = make_problem(spec, {.batch = 2, .heads = 3, .n = 8, .width = 4}, Padding::none);
+  CHECK_THROWS_WITH_AS((void)run(layer, p, training_call(p.in)),
+                       doctest::Contains("the projections are of 2 heads, got q f64[2, 3, 8, 4]"),
+                       Error);
+}
+
 }  // namespace skytape::test

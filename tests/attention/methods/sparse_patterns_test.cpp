@@ -207,4 +207,17 @@ TEST_CASE("two layers of a sparse pattern join every token with every other") {
   CHECK_FALSE(two_steps_join_all(local, local, 36));  // blocks never meet
 }
 
+TEST_CASE("patterns refuse a batch that is longer than the length they are made for") {
+  for (const char* name : {"local", "blockbert", "sparse_transformer", "longformer"}) {
+    INFO(name);
+    const Spec& spec = attention::find(name);
+    const Layer layer =
+        make_layer(spec, {}, {.batch = 1, .heads = 2, .n = 7, .width = 3}, DType::f64);
+    const Problem p =
+        make_problem(spec, {.batch = 1, .heads = 2, .n = 8, .width = 3}, Padding::none);
+    CHECK_THROWS_WITH_AS((void)run(layer, p, training_call(p.in)),
+                         doctest::Contains("expected at most 7 tokens"), Error);
+  }
+}
+
 }  // namespace skytape::test

@@ -97,4 +97,18 @@ TEST_CASE("tables and maps have the sizes that the method states") {
   CHECK(growth("1") == 64 * 7);
 }
 
+TEST_CASE("tables refuse values of other heads, or of more positions than they have") {
+  const Spec& spec = attention::find("synthesizer");
+  for (const char* logits : {"random", "factorised"}) {
+    const Layer layer = make_layer(spec, {{"logits", logits}}, kSizes, DType::f64);
+    for (const Sizes& other : {Sizes{.batch = 1, .heads = 3, .n = kSizes.n, .width = 8},
+                               Sizes{.batch = 1, .heads = 2, .n = kSizes.n + 1, .width = 8}}) {
+      const Problem p = make_problem(spec, other, Padding::none);
+      CHECK_THROWS_WITH_AS((void)run(layer, p, training_call(p.in)),
+                           doctest::Contains("the tables have 2 heads and 37 positions, got v"),
+                           Error);
+    }
+  }
+}
+
 }  // namespace skytape::test
