@@ -170,8 +170,12 @@ class Call {
   /// Gradients of inputs and parameters by name, zeros where nothing depends on one.
   [[nodiscard]] Tensors backward(const Tensors& cotangent) {
     const Tensor& dout = cotangent.at("dout");
-    if (!dout.defined() || dout.shape() != out_shape_) {
-      throw UsageError(join("dout: expected the output's shape ", out_shape_, ", got ", dout));
+    const DType dtype = in_.v.dtype();
+    const Device device = in_.v.device();
+    if (!dout.defined() || dout.shape() != out_shape_ || dout.dtype() != dtype ||
+        dout.device() != device) {
+      throw UsageError(join("dout: expected what the output is, ", name(dtype), out_shape_, "@",
+                            name(device), ", got ", dout));
     }
     const auto turn = turn_on(dout.device());
     tape_.backward(out_, dout);

@@ -104,6 +104,7 @@ class Methods(unittest.TestCase):
             (("skyfomer", Q, K, V), {}, "did you mean 'skyformer'"),
             (("skyformer", Q, K, V), {"featurs": 8}, "did you mean 'features'"),
             (("skyformer", Q, K, V), {"features": 0}, "features"),
+            (("softmax", Q, K, V), {"attn_mask": np.ones((B, N), bool)}, r"attn_mask: expected a number or a text, as options of a method are, got bool \[2, 64\]"),
             (("softmax", Q[0], K, V[0]), {}, r"softmax: v: expected float32 or float64 \[B, H, N, D\], got float64 \[2, 64, 8\]$"),
             (("softmax", Q[..., :5], K, V), {}, r"softmax: q: expected v's shape \[2, 2, 64, 8\], got float64 \[2, 2, 64, 5\]$"),
             (("softmax", Q, K[:, :, 1:], V), {}, r"softmax: k: expected v's shape \[2, 2, 64, 8\], got float64 \[2, 2, 63, 8\]$"),
@@ -130,6 +131,9 @@ class Methods(unittest.TestCase):
                 skytape.attention(*arguments, **more)
         with self.assertRaises(ValueError):
             skytape.attention("skyfomer", Q, K, V)
+        for dout in (DOUT[..., 0], DOUT.astype(np.float32), 1.0):
+            with self.assertRaisesRegex(skytape.UsageError, r"dout: expected what the output is, float64 \[2, 2, 64, 8\], got float"):
+                skytape.vjp("softmax", Q, K, V, dout)
 
     def test_arrays_are_read_in_place_and_strided_ones_as_they_are(self):
         tape, array = skytape.Tape(), Q.copy()

@@ -137,7 +137,7 @@ def _texts(options):
     """Values of options as the command line spells them: True is 1."""
     for key, value in options.items():
         if not isinstance(value, (str, numbers.Number, arrays.np.bool_)):
-            raise UsageError(f"{key}: expected a number or a text, got {type(value).__name__}")
+            raise UsageError(f"{key}: expected a number or a text, as options of a method are, got {arrays.what(value)}")
         if isinstance(value, str) and any(mark in value for mark in ";\n"):
             raise UsageError(f"{key}: expected one value, got {value!r:.50}")
     return {key: _text(value) for key, value in options.items()}
