@@ -193,6 +193,17 @@ class Habits(unittest.TestCase):
                     x = inputs(7, batch=batch)
                     self.assertTrue((again(x) == module(x)).all())
 
+    def test_jit_trace(self):
+        for name in FEW:
+            with self.subTest(name):
+                module, x = layer(name).eval(), inputs()
+                file = io.BytesIO()
+                torch.jit.save(torch.jit.trace(module, (x,)), file)
+                file.seek(0)
+                again = torch.jit.load(file)
+                for batch in (1, B, 5):
+                    self.assertSame(gradients(again, inputs(7, batch=batch)), gradients(module, inputs(7, batch=batch)))
+
     def test_make_fx(self):
         from torch.fx.experimental.proxy_tensor import make_fx
         module, x = layer("skyformer").eval(), inputs()

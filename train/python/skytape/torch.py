@@ -380,7 +380,8 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
         if seed.numel() != 1 or seed.dtype.is_floating_point or seed.dtype.is_complex or seed.dtype == torch.bool:
             raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
     tensors = [tensor for tensor in (q, k, v, x, *(own or {}).values()) if tensor is not None]
-    keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors])
+    # A traced graph keeps nothing for backward, which calls once more: it serves training and evaluation.
+    keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]) and not torch.jit.is_tracing()
     if not isinstance(seed, torch.Tensor):
         seed = _seed(seed)
         seed = torch.full((1,), seed if seed < 2**63 else seed - 2**64, dtype=torch.int64, device="cpu")
