@@ -434,6 +434,18 @@ class Habits(unittest.TestCase):
         with torch.device("meta"):
             out = layer("skyformer")(torch.empty(B, N, E).requires_grad_())
         self.assertEqual((out.shape, out.device.type), ((B, N, E), "meta"))
+        q = torch.empty(2, 2, 8, 4, device="meta")
+        for name, more, said in [
+            ("softmax", {"v": q[0]}, r"softmax: v: expected \[B, H, N, D\], got float32 \[2, 8, 4\]$"),
+            ("softmax", {"q": q[:, :, 1:]}, r"softmax: q: expected v's shape \[2, 2, 8, 4\], got float32 \[2, 2, 7, 4\]$"),
+            ("softmax", {"k": None}, "softmax: k is missing$"),
+            ("softmax", {"attention_dropout": 2}, "attention_dropout: expected 0..0.99, got '2'"),
+            ("synthesizer", {"x": q[0, :, 1:]}, r"synthesizer: x: expected \[B, N, E\] = \[2, 8, E\], got float32 \[2, 7, 4\]$"),
+            ("linformer", {"length": 4}, "linformer: length is 4, but v has N = 8$"),
+            ("linformer", {"parameters": {"E": q[0, 0]}, "features": 3}, r"'E': expected float32 \[3, 8\], got float32 \[8, 4\]$"),
+        ]:
+            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
+                skytape.torch.attention(name, **{"q": q, "k": q, "v": q, **more})
         with FakeTensorMode():
             out = layer("linformer")(torch.empty(B, N, E).requires_grad_())
             out.sum().backward()

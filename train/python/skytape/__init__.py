@@ -11,6 +11,7 @@ speaks DLPack. Arrays are read where they are; what comes back is of the caller'
 
 Notation: B batch, H heads, N tokens, D head width, E width of the layer's input.
 """
+import functools
 import math
 import numbers
 import os
@@ -85,6 +86,25 @@ def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length
             parameters is None, draws, differentiable)
     long = math.prod(getattr(v, "shape", ())) * (v.shape[-2] if getattr(v, "ndim", 0) > 2 else 1) > _LONG
     return waiting.interruptible(*call) if long else call[0](*call[1:]), dtypes.pop() if dtypes else None
+
+
+@functools.lru_cache(1024)
+def _check(name, training, length, options, given, own):
+    """Raises what a call would raise whose arrays have no numbers, by a call without examples. given, own:
+    (name, shape, dtype) of q, k, v, x, and of parameters, None for fresh ones; options: pairs."""
+    shapes = {key: list(shape) for key, shape, _ in given}
+    dtypes = {key: dtype for key, _, dtype in given}
+    v = shapes["v"]
+    if len(v) != 4:
+        raise UsageError(f"{name}: v: expected [B, H, N, D], got {dtypes['v']} {v}")
+    for key in shapes.keys() & {"q", "k"}:
+        if shapes[key] != v:
+            raise UsageError(f"{name}: {key}: expected v's shape {v}, got {dtypes[key]} {shapes[key]}")
+    if "x" in shapes and (len(shapes["x"]) != 3 or shapes["x"][:2] != [v[0], v[2]]):
+        raise UsageError(f"{name}: x: expected [B, N, E] = [{v[0]}, {v[2]}, E], got {dtypes['x']} {shapes['x']}")
+    empty = {key: arrays.np.empty((0, *shape[1:]), dtypes[key]) for key, shape in shapes.items()}
+    own = None if own is None else {key: arrays.np.empty(shape, dtype) for key, shape, dtype in own}
+    attention(name, **{"q": None, "k": None, **empty}, training=training, length=length, parameters=own, **dict(options))
 
 
 def _name(name):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from . import UsageError, _by_name, _name, _seed, _texts, _whole, arrays, vjp
+from . import UsageError, _by_name, _check, _name, _seed, _texts, _whole, arrays, vjp
 from . import attention as _attention
 
 
@@ -23,20 +23,6 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, lengt
     for key, value in given.items():
         if not jnp.issubdtype(value.dtype, jnp.floating) or value.dtype != given["v"].dtype:
             raise UsageError(f"{key}: expected floating-point numbers of v's type {given['v'].dtype}, got {arrays.what(value)}")
-    if given["v"].ndim != 4:
-        raise UsageError(f"v: expected [B, H, N, D], got {arrays.what(given['v'])}")
-    if mask is not None:
-        mask = jnp.asarray(mask)
-        if mask.dtype != bool:
-            raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
-    rows = (given["v"].shape[0], given["v"].shape[2])
-    for key in given.keys() & {"q", "k"}:
-        if given[key].shape != given["v"].shape:
-            raise UsageError(f"{key}: expected v's shape {list(given['v'].shape)}, got {arrays.what(given[key])}")
-    if mask is not None and mask.shape != rows:
-        raise UsageError(f"mask: expected [B, N] = {list(rows)}, got {arrays.what(mask)}")
-    if "x" in given and (given["x"].ndim != 3 or given["x"].shape[:2] != rows):
-        raise UsageError(f"x: expected [B, N, E] = [{rows[0]}, {rows[1]}, E], got {arrays.what(given['x'])}")
     if isinstance(seed, jax.Array):
         if seed.shape != () or not jnp.issubdtype(seed.dtype, jnp.integer):
             raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
@@ -44,17 +30,15 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, lengt
         seed = np.array([_seed(seed)], np.uint64).view(np.uint32)
     settings = (_name(name), bool(training), _whole("length", length), tuple(sorted(_texts(options).items())))
     own = None if parameters is None else {key: jnp.asarray(value) for key, value in parameters.items()}
-    _check(settings, *(None if of is None else tuple((key, array.shape, array.dtype) for key, array in of.items()) for of in (given, own)))
+    # From within JAX's callback what is wrong would be JAX's error.
+    _check(*settings, *(None if of is None else tuple((key, array.shape, array.dtype) for key, array in of.items()) for of in (given, own)))
+    if mask is not None:
+        mask, rows = jnp.asarray(mask), (given["v"].shape[0], given["v"].shape[2])
+        if mask.dtype != bool:
+            raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
+        if mask.shape != rows:
+            raise UsageError(f"mask: expected [B, N] = {list(rows)}, got {arrays.what(mask)}")
     return _apply(settings, given, own, mask, jnp.asarray(seed))
-
-
-@functools.lru_cache(1024)
-def _check(settings, given, own):
-    """Raises what the engine says of names, options and parameters, by a call without examples: from within
-    JAX's callback it would be JAX's error. given, own: (name, shape, dtype) of each array."""
-    given = {key: np.empty((0, *shape[1:]), dtype) for key, shape, dtype in given}
-    own = None if own is None else {key: np.empty(shape, dtype) for key, shape, dtype in own}
-    _attention(**_arguments(settings, given, own, None, 0))
 
 
 def _seed_of(seed):

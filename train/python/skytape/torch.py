@@ -11,7 +11,7 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 
-from . import UsageError, _engine, _by_name, _name, _seed, _texts, _whole, arrays, composed, methods
+from . import UsageError, _engine, _by_name, _check, _name, _seed, _texts, _whole, arrays, composed, methods
 
 _METHODS = {row["name"]: row for row in methods()}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -89,8 +89,18 @@ def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
     return out, token, moved
 
 
-def _forward_fake(v, q, k, x, mask, seed, own, draws, settings, keep):
-    _, _, _, names, averages, _, _ = _read(settings)
+def _shaped(names, tensors):
+    """(name, shape, dtype) of each tensor; NumPy has no bfloat16."""
+    return tuple((name, tuple(tensor.shape), "float32" if tensor.dtype == torch.bfloat16 else str(tensor.dtype).removeprefix("torch."))
+                 for name, tensor in zip(names, tensors) if tensor is not None)
+
+
+def _forward_fake(name, v, q, k, x, mask, seed, own, draws, settings, keep):
+    training, length, fresh, names, averages, _, options = _read(settings)
+    if v.device.type == "meta":  # elsewhere, what is wrong is told by the call, or when a graph runs
+        given, shaped = _shaped("vqkx", (v, q, k, x)), _shaped(names, own)
+        if all(type(size) is int for _, shape, _ in (*given, *shaped) for size in shape):
+            _check(name, training, length, tuple(options.items()), given, None if fresh else shaped)
     return (torch.empty(v.shape, dtype=v.dtype, device=v.device), torch.empty(int(keep), dtype=torch.int32),
             [torch.empty(own[names.index(key)].shape, dtype=v.dtype, device=v.device) for key in averages])
 
@@ -129,7 +139,7 @@ def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, o
             for key, tensor in tensors.items() if tensor is not None]
 
 
-def _backward_fake(dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
+def _backward_fake(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
     return [torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
             for tensor in (v, q, k, x, *own) if tensor is not None]
 
@@ -236,7 +246,7 @@ def _define(name):
         _library.define(f"{operator}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
         for device in ("CPU", "CUDA"):
             _library.impl(operator, functools.partial(run, name), device)
-        torch.library.register_fake(f"skytape::{operator}", fake, lib=_library)
+        torch.library.register_fake(f"skytape::{operator}", functools.partial(fake, name), lib=_library)
     torch.library.register_autograd(forward, _backward_of(name), setup_context=_setup, lib=_library)
     torch.library.register_autograd(backward, _refuse(name), lib=_library)
     torch.library.register_vmap(forward, _forward_mapped(name), lib=_library)
