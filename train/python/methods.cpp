@@ -292,7 +292,9 @@ void add_methods(nb::module_& m) {
       .def("draws", &Call::draws, Free())
       .def("backward", &Call::backward, Free());
   m.def("initial", &initial);
-  m.def("methods", &methods);
+  m.def("methods", &methods, nb::sig("def methods() -> list[dict[str, Any]]"),
+        "A row for each method: its name, paper, idea, cost in time and memory, options with their "
+        "defaults and ranges, and what it reads: x, padding, one array for q and k.");
 }
 
 }  // namespace skytape::python

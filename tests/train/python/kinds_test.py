@@ -154,6 +154,41 @@ class Kinds(unittest.TestCase):
                                    capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(pathlib.Path(skytape.__file__).parents[1])})
         self.assertEqual(re.findall(r"script\.py:(\d+): error", found.stdout), ["4", "5", "6"], found.stdout + found.stderr)
 
+    @unittest.skipUnless(importlib.util.find_spec("mypy"), "no mypy here")
+    def test_mypy_strict_takes_a_users_program_and_knows_the_results(self):
+        lines = {"import skytape": "",
+                 "x = [[[[1.0]]]]": "",
+                 "reveal_type(skytape.vjp('softmax', x, x, x, x))": "tuple[Any, dict[str, Any]]",
+                 "reveal_type(skytape.draws('softmax', x, x, x))": "dict[str, Any]",
+                 "reveal_type(skytape.methods()[0])": "dict[str, Any]",
+                 "reveal_type(skytape.load('runs/a').predict(['b'])[0])": "list[str]",
+                 "reveal_type(skytape.gradcheck(skytape.ops.exp, [[1.0]]))": "GradcheckReport",
+                 "reveal_type(skytape.set_threads(2))": "None",
+                 "skytape.attention(2, x, x, x)": "error"}
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder, "script.py")
+            script.write_text("\n".join(lines), encoding="utf-8")
+            done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--ignore-missing-imports", "--cache-dir", folder, script],
+                                  capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(pathlib.Path(skytape.__file__).parents[1])})
+        said = dict(re.findall(r"script\.py:(\d+): (.*)", done.stdout))
+        for number, (line, expected) in enumerate(lines.items(), 1):
+            found = said.get(str(number), "")
+            with self.subTest(line):
+                self.assertTrue(expected in found and bool(expected) == bool(found) and (expected == "error") == ("error" in found), found)
+
+    def test_every_public_function_says_the_types_of_its_arguments_and_its_result(self):
+        modules = [skytape] + [importlib.import_module(f"skytape.{name}") for name in ("torch", "jax") if importlib.util.find_spec(name)]
+        kinds = [skytape.Run] + [module.Attention for module in modules if hasattr(module, "Attention")]
+        public = [skytape.attention, skytape.vjp, skytape.draws, skytape.set_threads, skytape.load, skytape.results, skytape.curves,
+                  skytape.gradcheck, *(module.attention for module in modules)]
+        public += [each for kind in kinds for name, each in vars(kind).items() if inspect.isfunction(each) and (name == "__init__" or name[0] != "_")]
+        for each in public:
+            with self.subTest(each.__qualname__, module=each.__module__):
+                taken = inspect.signature(each)
+                self.assertNotIn(inspect.Signature.empty, [part.annotation for part in taken.parameters.values() if part.name != "self"])
+                self.assertIsNot(taken.return_annotation, inspect.Signature.empty)
+                self.assertTrue(each.__doc__ or each.__name__ == "__init__")
+
     def test_every_public_name_is_documented_and_listed(self):
         for name in skytape.__all__:
             self.assertTrue(inspect.getdoc(getattr(skytape, name)) or name in ("has_cuda",), name)

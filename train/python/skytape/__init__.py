@@ -9,12 +9,15 @@ speaks DLPack. Arrays are read where they are; what comes back is of the caller'
     skytape.load("runs/...").predict(["a text"])           a trained run; results("runs"): their numbers
     skytape.Tape(), skytape.ops, skytape.gradcheck(...)    the tape, its operations, a check of gradients
 
+Wrong arguments raise UsageError, which is a ValueError and a TypeError; files that cannot be read, DataError.
+
 Notation: B batch, H heads, N tokens, D head width, E width of the layer's input.
 """
 import functools
 import math
 import numbers
 import os
+from typing import Any
 
 # Our waiting threads leave the cores to whoever has work, such as PyTorch's. Read once, on loading.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -28,13 +31,16 @@ from .version import __version__  # noqa: E402, F401
 __all__ = ["DataError", "Dropout", "Error", "GradcheckReport", "NonFiniteError", "Run", "Tape", "UsageError", "Var",
            "attention", "curves", "draws", "gradcheck", "has_cuda", "load", "methods", "ops", "results", "set_threads",
            "vjp"]
+Array = Any  # of NumPy, PyTorch, JAX and every library that speaks DLPack; lists, too
 _LONG = 2**33  # multiply-adds of exact attention's first product, about a second's work
 
 
-def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
+def attention(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int = 0, training: bool = False,
+              **more: Any) -> Array:
     """Output [B, H, N, D] of a method on q, k, v [B, H, N, D]; methods() lists names and options.
 
-    mask      bool [B, N], true for a token, false for padding
+    mask      bool [B, N], true for a token, false for padding. What stands at padding changes nothing, but
+              for methods of which methods() says reads_padding: give these zeros there
     seed      of what the method draws, and of parameters that are not given
     training  dropout on. Without it each example gives what it gives alone, whatever the others are
     more      x: the layer's input [B, N, E], where methods() says reads_x; length: the nominal N that
@@ -45,7 +51,8 @@ def attention(name, q, k, v, mask=None, seed=0, training=False, **more):
     return arrays.like(v, call.out(), dtype)["out"]
 
 
-def vjp(name, q, k, v, dout, mask=None, seed=0, training=False, **more):
+def vjp(name: str, q: Array, k: Array, v: Array, dout: Array, mask: Array = None, seed: int = 0, training: bool = False,
+        **more: Any) -> tuple[Array, dict[str, Array]]:
     """(out, gradients): as attention(), and dLoss/dinput by name ("q", "k", "v", "x", parameters) for
     dout, which is dLoss/dout [B, H, N, D]."""
     call, dtype = _call(True, name, q, k, v, mask, seed, training, **more)
@@ -53,13 +60,14 @@ def vjp(name, q, k, v, dout, mask=None, seed=0, training=False, **more):
     return arrays.like(v, call.out(), dtype)["out"], arrays.like(v, call.backward({"dout": dout}), dtype)
 
 
-def draws(name, q, k, v, mask=None, seed=0, training=False, **more):
+def draws(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int = 0, training: bool = False,
+          **more: Any) -> dict[str, Array]:
     """The random arrays of attention() with these arguments, by name; given to it again as `draws`, they
     stay while its inputs change."""
     return arrays.like(v, _call(False, name, q, k, v, mask, seed, training, **more)[0].draws())
 
 
-def set_threads(threads):
+def set_threads(threads: int) -> None:
     """Sets how many threads compute from now on; 0: as many as before."""
     _engine.set_threads(_whole("threads", threads, bits=31))
     waiting.threads = int(threads) or waiting.threads

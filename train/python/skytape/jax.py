@@ -7,12 +7,15 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 
 from . import UsageError, _by_name, _check, _name, _seed, _texts, _whole, arrays, vjp
 from . import attention as _attention
 
 
-def attention(name, q, k, v, mask=None, seed=0, training=False, *, x=None, length=0, parameters=None, **options):
+def attention(name: str, q: ArrayLike | None, k: ArrayLike | None, v: ArrayLike, mask: ArrayLike | None = None,
+              seed: int | jax.Array = 0, training: bool = False, *, x: ArrayLike | None = None, length: int = 0,
+              parameters: dict[str, ArrayLike] | None = None, **options: float | str) -> jax.Array:
     """As skytape.attention, on arrays of JAX that may be traced. First derivatives of reverse mode; the CPU
     computes. seed: an int, or a whole number that is traced."""
     arguments = {"q": q, "k": k, "v": v, "x": x}

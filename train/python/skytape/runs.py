@@ -3,6 +3,10 @@ import json
 import os
 import pathlib
 import warnings
+from collections.abc import Iterable
+from typing import Any
+
+from numpy.typing import NDArray
 
 from ._engine import DataError, UsageError
 from ._engine import Run as _Run
@@ -12,7 +16,7 @@ from .waiting import interruptible
 class Run:
     """A trained model: predict, encode, attention_maps, labels."""
 
-    def __init__(self, folder, checkpoint="best", device="auto"):
+    def __init__(self, folder: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto") -> None:
         if not isinstance(folder, (str, os.PathLike)):
             raise UsageError(f"load: folder: expected a path, got {type(folder).__name__}")
         for argument, value in (("checkpoint", checkpoint), ("device", device)):
@@ -20,27 +24,27 @@ class Run:
                 raise UsageError(f"load: {argument}: expected a str, got {type(value).__name__}")
         self._run = _Run(os.fspath(folder), checkpoint, device)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return repr(self._run)
 
     @property
-    def labels(self):
+    def labels(self) -> list[str]:
         """The classes' names, in the order of predict()'s columns."""
         return self._run.labels
 
-    def predict(self, texts, draws=1):
+    def predict(self, texts: Iterable[str], draws: int = 1) -> tuple[list[str], NDArray[Any]]:
         """(labels, probabilities [B, C]) of texts, as `skytape predict` reads and answers them. draws: the
         answer is the mean of so many draws of the method, 1 to 1000."""
         from . import _whole
         probabilities = interruptible(self._run.probabilities, _list("predict", texts), _whole("draws", draws, 1))
         return [self.labels[best] for best in probabilities.argmax(1)], probabilities
 
-    def encode(self, texts):
+    def encode(self, texts: Iterable[str]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Encodings [B, N, E] of texts, zero at padding, and the mask, bool [B, N], true for a token."""
         encodings, mask = interruptible(self._run.encodings, _list("encode", texts))
         return encodings, mask != 0
 
-    def attention_maps(self, text):
+    def attention_maps(self, text: str) -> list[NDArray[Any]]:
         """The matrix [H, N, N] that each layer multiplies values with."""
         if not isinstance(text, str):
             raise UsageError(f"attention_maps: text: expected one text, a str, got {type(text).__name__}")
@@ -62,12 +66,12 @@ def _list(function, texts):
     return texts
 
 
-def load(folder, checkpoint="best", device="auto"):
+def load(folder: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto") -> Run:
     """The model of a run's folder: predict, encode, attention_maps, labels."""
     return Run(folder, checkpoint, device)
 
 
-def results(folder="runs"):
+def results(folder: str | os.PathLike[str] = "runs") -> list[dict[str, Any]]:
     """A row for each run below a folder: its settings, and what result.json says, a key a column. A run whose
     files cannot be read is left out, with a warning that names it."""
     rows = []
@@ -83,7 +87,7 @@ def results(folder="runs"):
     return rows
 
 
-def curves(run):
+def curves(run: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The rows of a run's metrics.jsonl: losses and accuracies over steps."""
     file = _folder("curves", run) / "metrics.jsonl"
     try:

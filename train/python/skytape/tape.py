@@ -43,7 +43,8 @@ else:
             setattr(ops, _name, _sentence(getattr(_engine.ops, _name), _name))
 
 
-def gradcheck(f, inputs, tolerance=1e-6, seed=1):
+def gradcheck(f: typing.Callable[..., Var], inputs: typing.Sequence[typing.Any], tolerance: float = 1e-6,
+              seed: int = 1) -> GradcheckReport:
     """Compares the gradients of f, a function of Vars that returns one, with central differences, in f64, at
     the arrays `inputs`. The report is true where the largest error is below the tolerance."""
     if not callable(f):
@@ -213,7 +214,7 @@ class Drawing(str):
         return str(self)
 
 
-def draw(tape, title="", merge=False):
+def draw(tape: Tape, title: str = "", merge: bool = False) -> Drawing:
     """The tape as a graph, drawn by Graphviz: leaves on top, the last value at the bottom. merge leaves
     out operations that only move values."""
     if shutil.which("dot") is None:

@@ -336,8 +336,10 @@ class _Backward(torch.autograd.Function):
 # ---- what users call -------------------------------------------------------------------------------
 
 
-def attention(name, q, k, v, mask=None, seed=None, training=False, *, x=None, length=0, parameters=None, draws=None,
-              differentiable=False, **options):
+def attention(name: str, q: torch.Tensor | None, k: torch.Tensor | None, v: torch.Tensor, mask: torch.Tensor | None = None,
+              seed: int | torch.Tensor | None = None, training: bool = False, *, x: torch.Tensor | None = None, length: int = 0,
+              parameters: dict[str, torch.Tensor] | None = None, draws: dict[str, torch.Tensor] | None = None,
+              differentiable: bool = False, **options: float | str) -> torch.Tensor:
     """As skytape.attention, on tensors that may require gradients, under torch.compile, torch.func and
     torch.autocast too.
 
@@ -461,7 +463,9 @@ class Attention(nn.Module):
     that of attention().
     """
 
-    def __init__(self, name, dim, heads, length=None, bias=True, seed=None, device=None, dtype=None, differentiable=False, **options):
+    def __init__(self, name: str, dim: int, heads: int, length: int | None = None, bias: bool = True, seed: int | None = None,
+                 device: torch.device | str | int | None = None, dtype: torch.dtype | None = None, differentiable: bool = False,
+                 **options: float | str) -> None:
         super().__init__()
         dim, heads = _whole("dim", dim, 1), _whole("heads", heads, 1)
         if dim % heads != 0:
@@ -490,7 +494,7 @@ class Attention(nn.Module):
         self.register_buffer("seed", torch.empty(1, dtype=torch.int64, device=device))
         self._draw(seed)
 
-    def reset_parameters(self):
+    def reset_parameters(self) -> None:
         """Draws all parameters, the method's own and the seed anew."""
         for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             if linear is not None:
@@ -507,11 +511,13 @@ class Attention(nn.Module):
         for key, value, _ in own:
             getattr(self, self.own[key]).copy_(torch.from_numpy(value))
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
+        """The arguments that made the layer."""
         more = "".join(f", {key}={value}" for key, value in self.options.items())
         return f"{self.name!r}, dim={self.dim}, heads={self.heads}, length={self.length}{more}"
 
-    def forward(self, x, key_padding_mask=None):
+    def forward(self, x: torch.Tensor, key_padding_mask: torch.Tensor | None = None) -> torch.Tensor:
+        """The output [B, N, E] for x [B, N, E]; key_padding_mask: bool [B, N], true at padding."""
         if not isinstance(x, torch.Tensor) or x.dim() != 3 or x.shape[2] != self.dim:
             raise UsageError(f"Attention: x: expected a tensor [B, N, {self.dim}], got {arrays.what(x)}")
         if key_padding_mask is not None:
