@@ -2,6 +2,7 @@
 import contextlib
 import copy
 import gc
+import importlib.util
 import io
 import itertools
 import multiprocessing
@@ -288,6 +289,18 @@ class Habits(unittest.TestCase):
         for i in range(4):
             row, = torch.autograd.grad(out[i], leaf, retain_graph=True)
             self.assertLess((found[i] - row).abs().max(), 1e-12)
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "no transformers here")
+    def test_transformers(self):
+        page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {"skytape": skytape}
+        lines, = re.findall(r"```python\n(import transformers\n.*?)```", page, re.S)
+        exec(lines.replace("skyformer", "softmax").replace("(num", "(hidden_size=32, num_attention_heads=2, intermediate_size=64, vocab_size=50, num"), names)
+        model = names["transformers"].BertModel(names["config"]).eval()
+        ids, real = torch.arange(B * N).reshape(B, N) % 50, torch.arange(N) < torch.tensor([[N], [7], [30]])
+        ours = model(ids, attention_mask=real.long()).last_hidden_state
+        model.set_attn_implementation("sdpa")
+        theirs = model(ids, attention_mask=real.long()).last_hidden_state
+        self.assertLess((ours - theirs)[real].abs().max(), 1e-5)
 
     def test_autocast(self):
         theirs = nn.MultiheadAttention(E, HEADS, batch_first=True)
