@@ -133,6 +133,9 @@ Sample views() {
       key.push_back(t % 5 == 1 ? kSeenByAll : t / 3);
     }
   }
+  s.pattern.entries = integers({0, 1, 2,  3,  1, 2, 3, 0, 3, 2, 1,  0,  0, 1, 3, 2, /**/
+                                2, 3, -1, -1, 0, 2, 1, 3, 3, 1, -1, -1, 1, 0, 3, -1},
+                               {2, 16});  // the second head lists less than there is room for
   s.pattern.token = integers(token, {1, 2, 80});
   s.pattern.query_place = integers(query, {2, 80});
   s.pattern.key_place = integers(key, {2, 80});
@@ -163,6 +166,13 @@ Sample summaries() {
   return std::move(s).drawn();
 }
 
+/// A list of more keys than the CPU packs at a time, 512, of which the later ones may score higher.
+Sample long_list() {
+  std::vector<std::int32_t> list(33, 1);
+  list.insert(list.end(), {0, 2, 3, 4, 0});
+  return Sample("long list", 75, 12, 16, {list, {0}, {4, 3}, {}, {2}}).drawn();
+}
+
 /// Each head has its own lists, with repetition and with less than there is room for (BigBird).
 Sample own_lists() {
   Sample s("own lists", 150, 32, 64, {{0, 1}, {1, 2}, {0, 2}});
@@ -178,6 +188,7 @@ std::vector<Sample> samples() {
   all.push_back(Sample("wide heads", 75, 100, 40, {{1, 0}, {0, 1}}).drawn());
   all.push_back(Sample("one token", 1, 1, 16, {{0}}).drawn());
   all.push_back(Sample("blocks beyond the tokens", 5, 33, 17, {{0, 1}, {0}}).drawn());
+  all.push_back(long_list());
   all.push_back(own_lists());
   all.push_back(rounds());
   all.push_back(views());

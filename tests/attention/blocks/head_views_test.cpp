@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "tests/attention/methods_support.hpp"
+#include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::test {
@@ -94,6 +96,26 @@ TEST_CASE("a block lists the blocks that hold a key which one of its queries see
       CHECK(views.listed_pairs(0) == static_cast<double>(expected * block * block));
     }
   }
+}
+
+TEST_CASE("heads with views of different kinds attend to the pairs that each of them sees") {
+  const std::int64_t n = 37, block = 8;
+  const HeadViews views({attention::window_view(n, 2, 4, 3), attention::summary_view(n, 9, 2, true),
+                         attention::window_view(n, 50, 1), attention::group_view(n, 9, 2),
+                         attention::group_view(n, 8)},
+                        block);  // the last is in order, and sees whole blocks
+  const Sizes sizes{.batch = 3, .heads = 5, .n = n, .width = 6};
+  const Problem p = make_problem(attention::find("softmax"), sizes, Padding::mixed);
+  Tape tape;
+  const Var q = tape.input(p.in.q), k = tape.input(p.in.k), v = tape.input(p.in.v);
+  const Var out = attention::counted_attention(q, k, v, views.pair_counts(n, p.in.q), p.in.mask);
+  const attention::BlockForward found = views.attend(p.in);
+  CHECK(relative_error(found.out, out.value()) < 1e-12);
+  tape.backward(out, p.dout);
+  const attention::BlockBackward d = views.attend_backward(p.in, found, p.dout);
+  CHECK(relative_error(d.dq, tape.grad(q)) < 1e-12);
+  CHECK(relative_error(d.dk, tape.grad(k)) < 1e-12);
+  CHECK(relative_error(d.dv, tape.grad(v)) < 1e-12);
 }
 
 TEST_CASE("the order of slots makes a sparse pattern cost what it sees") {
