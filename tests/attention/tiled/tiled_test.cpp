@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
@@ -77,10 +79,16 @@ TEST_CASE("tiled attention equals the composition for any numbers of queries and
   for (const Row& r : {Row{1, 1, 1, 1}, Row{2, 130, 257, 3}, Row{3, 5, 700, 16}, Row{1, 300, 2, 40},
                        Row{2, 128, 256, 33}, Row{1, 20, 70, 100}}) {
     for (const Score score : {Score::softmax, Score::gaussian}) {
-      for (const double rate : {0.0, 0.25}) {
+      for (const auto& [rate, injected] : {std::pair(0.0, false), {0.25, false}, {0.4, true}}) {
         INFO("N ", r.n, ", M ", r.m, ", D ", r.d, ", rate ", rate);
         const TiledProblem p = make(r.batch, r.n, r.m, r.d);
-        const TiledOptions options = with(score, 0.3, rate);
+        TiledOptions options = with(score, 0.3, rate);
+        if (injected) {
+          std::vector<double> keep;
+          for (std::int64_t e = 0; e < r.batch * 2 * r.n * r.m; ++e) keep.push_back(e % 7 < 4);
+          options.dropout.keep =
+              Tensor::from(keep, {r.batch, 2, r.n, r.m}, DType::f64, Device::cpu);
+        }
         Tape tape;
         const Var q = tape.input(p.q), k = tape.input(p.k), v = tape.input(p.v);
         const Var out = matmul(weights(q, k, p, options), v);
