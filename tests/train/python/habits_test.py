@@ -194,6 +194,19 @@ class Habits(unittest.TestCase):
                     x = inputs(7, batch=batch)
                     self.assertTrue((again(x) == module(x)).all())
 
+    def test_aot_inductor(self):
+        for name in ("softmax", "linformer"):  # the second has its own parameters
+            with self.subTest(name), new_cache_of_inductor(), tempfile.TemporaryDirectory() as folder:
+                module, x = layer(name).eval(), inputs()
+                program = torch.export.export(module, (x,))
+                call, = (node for node in program.graph.nodes if str(node.target).startswith("skytape"))
+                self.assertNotIn([], list(call.args))  # AOTInductor gives the operator None instead
+                if not WHOLE:
+                    continue  # to compile takes a minute
+                self.require_inductor()
+                package = torch._inductor.aoti_compile_and_package(program, package_path=f"{folder}/layer.pt2")
+                self.assertLess((torch._inductor.aoti_load_package(package)(x) - module(x)).abs().max(), 1e-6)
+
     def test_jit_trace(self):
         for name in FEW:
             with self.subTest(name):

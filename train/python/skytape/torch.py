@@ -20,8 +20,9 @@ _ONCE = ("skytape: {} has first derivatives of reverse mode alone: its backward 
 
 # ---- the operators ---------------------------------------------------------------------------------
 # A call's arguments, as both operators take them. `own` are the method's parameters and buffers, and
-# `settings` is what _settings() writes: their names among others.
-_TAKEN = "Tensor v, Tensor? q, Tensor? k, Tensor? x, Tensor? mask, Tensor seed, Tensor[] own, Tensor[] draws, str settings"
+# `settings` is what _settings() writes: their names among others. A list may be None, since AOTInductor gives
+# this for an empty one.
+_TAKEN = "Tensor v, Tensor? q, Tensor? k, Tensor? x, Tensor? mask, Tensor seed, Tensor[]? own, Tensor[]? draws, str settings"
 _library = torch.library.Library("skytape", "DEF")
 # The tensors that backward reads are attached to a small tensor, the call's token: PyTorch keeps it
 # for backward, and drops it.
@@ -68,11 +69,11 @@ def _call(name, v, q, k, x, mask, seed, own, draws, settings, differentiable):
     training, length, fresh, own_names, _, draw_names, options = _read(settings)
     named = {"q": q, "k": k, "v": v, "x": x}
     read = {key: _plain(tensor) for key, tensor in named.items() if tensor is not None}
-    read |= zip(own_names, map(_plain, own))
+    read |= zip(own_names, map(_plain, own or ()))
     if mask is not None:
         read["mask"] = _plain(mask).to(read["v"].dtype, copy=True)  # it is not among a call's places
     return _Call(name, read, options, int(seed) % 2**64, training, length, fresh,
-                 dict(zip(draw_names, map(_plain, draws))), differentiable)
+                 dict(zip(draw_names, map(_plain, draws or ()))), differentiable)
 
 
 def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
@@ -85,7 +86,7 @@ def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
         return out, torch.empty(0, dtype=torch.int32), moved
     token = torch.from_dlpack(call.token())
     _kept[token.data_ptr()] = call
-    call.places = _places(v, q, k, x, *own, *draws, out)
+    call.places = _places(v, q, k, x, *(own or ()), *(draws or ()), out)
     return out, token, moved
 
 
@@ -98,7 +99,7 @@ def _shaped(names, tensors):
 def _forward_fake(name, v, q, k, x, mask, seed, own, draws, settings, keep):
     training, length, fresh, names, averages, _, options = _read(settings)
     if v.device.type == "meta":  # elsewhere, what is wrong is told by the call, or when a graph runs
-        given, shaped = _shaped("vqkx", (v, q, k, x)), _shaped(names, own)
+        given, shaped = _shaped("vqkx", (v, q, k, x)), _shaped(names, own or ())
         if all(type(size) is int for _, shape, _ in (*given, *shaped) for size in shape):
             _check(name, training, length, tuple(options.items()), given, None if fresh else shaped)
     return (torch.empty(v.shape, dtype=v.dtype, device=v.device), torch.empty(int(keep), dtype=torch.int32),
@@ -108,9 +109,9 @@ def _forward_fake(name, v, q, k, x, mask, seed, own, draws, settings, keep):
 def _setup(ctx, inputs, output):
     *tensors, own, draws, ctx.settings, _ = inputs
     out, token, _ = output
-    ctx.own, ctx.draws = len(own), len(draws)
+    ctx.own, ctx.draws = (None if arrays is None else len(arrays) for arrays in (own, draws))
     # The output is among what the call keeps: PyTorch must see it where it is changed in place.
-    ctx.save_for_backward(*tensors, *own, *draws, token, out)
+    ctx.save_for_backward(*tensors, *(own or ()), *(draws or ()), token, out)
 
 
 def _backward_of(name):
@@ -118,16 +119,18 @@ def _backward_of(name):
 
     def backward(ctx, dout, *_):
         v, q, k, x, mask, seed, *arrays, token, out = ctx.saved_tensors
-        own, draws = arrays[:ctx.own], arrays[ctx.own:]
+        own = None if ctx.own is None else arrays[:ctx.own]
+        draws = None if ctx.draws is None else arrays[len(arrays) - ctx.draws:]
         found = operator(dout, token, v, q, k, x, mask, seed, own, draws, ctx.settings, out)
         given = iter(found)
         dv, dq, dk, dx = (next(given) if tensor is not None else None for tensor in (v, q, k, x))
-        return dv, dq, dk, dx, None, None, list(given), [None] * len(draws), None, None
+        return dv, dq, dk, dx, None, None, own and list(given), draws and [None] * len(draws), None, None
     return backward
 
 
 def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
     """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zero for what is not trained)."""
+    own, draws = own or (), draws or ()
     call = _kept.pop(token.data_ptr(), None) if token.numel() else None
     # Once more where the graph is retained, or what was kept was copied, moved, checkpointed, vectorised, and
     # where PyTorch's cache on disk has a graph of an earlier version, which does not give `out`.
@@ -141,7 +144,7 @@ def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, o
 
 def _backward_fake(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
     return [torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-            for tensor in (v, q, k, x, *own) if tensor is not None]
+            for tensor in (v, q, k, x, *(own or ())) if tensor is not None]
 
 
 def _refuse(name):
@@ -193,6 +196,7 @@ def _map(name, size, dims, arguments, settings, call):
     forward), v, q, k, x, mask, seed, own, draws."""
     *tensors, own, draws = arguments
     *of_tensors, of_own, of_draws = dims
+    own, draws, of_own, of_draws = own or (), draws or (), of_own or (), of_draws or ()
     if size == 0:  # one entry tells the shapes
         def one(tensor, dim):
             return tensor if dim is None else tensor.new_zeros([1 if axis == dim else each for axis, each in enumerate(tensor.shape)])
@@ -404,7 +408,7 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         out, *moved = _Forward.apply(name, settings, len(own), v, q, k, x, mask, seed, *own, *draws)
     else:
-        out, _, moved = getattr(torch.ops.skytape, name).default(v, q, k, x, mask, seed, own, draws, settings, keep)
+        out, _, moved = getattr(torch.ops.skytape, name).default(v, q, k, x, mask, seed, own or None, draws or None, settings, keep)
     return out, moved
 
 
