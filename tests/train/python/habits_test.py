@@ -382,6 +382,7 @@ class Habits(unittest.TestCase):
             return skytape.torch.attention("softmax", q, q, q, differentiable=True).square().sum()
         slope = torch.func.jvp(f, (q,), (q,))[1]
         self.assertLess((slope - (torch.func.grad(f)(q) * q).sum()).abs(), 1e-9)
+        self.assertLess((torch.func.linearize(f, q)[1](q) - slope).abs(), 1e-9)
         self.assertEqual(torch.func.hessian(f)(q).shape, q.shape * 2)
         with self.assertRaisesRegex(skytape.UsageError, "needs draws="):
             torch.func.grad(lambda q: skytape.torch.attention("skyformer", q, q, q, differentiable=True).sum())(q)

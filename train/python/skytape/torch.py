@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from . import UsageError, _engine, _by_name, _check, _name, _seed, _texts, _whole, arrays, composed, methods
 
@@ -417,7 +418,7 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     tensors have numbers that it can read."""
     training, length, fresh, own_names, averages, draw_names, options = _read(settings)
     draws, moved = dict(zip(draw_names, draws)), []
-    if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active():
+    if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active() and get_proxy_mode() is None:
         call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
         draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
         found = call.averages() if averages else {}
