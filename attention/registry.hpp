@@ -24,7 +24,7 @@ template <class Config, class Make>
   return spec;
 }
 
-/// That of the class T, constructed from a LayerContext and its Config.
+/// The row of the method T, a class that is constructed from a LayerContext and its Config.
 template <class T, class Config>
 [[nodiscard]] Spec register_method(Spec spec, const Config& defaults = {}) {
   return register_method(std::move(spec), defaults,

@@ -175,7 +175,7 @@ class Skyformer final : public Method {
         kernel_form_backward(Kernel::gaussian, s.x, s.w, dout, s.t, Want::dy);  // (6)
     Tensor& dq = of_out.dx;                                                     // [B, H, N, D]
     const Tensor dt = add_sets(of_out.dy, s.sets);                              // [B, H, L, D]
-    // There this call gives dW, too, and end_… nothing.
+    // Off a GPU this call gives dW, too, and end_… has nothing to do.
     MiddleGradients middle = landmark_middle_backward(s.middle, dt);  // (5): dP
     const Tensor dp = repeat_sets(middle.dp, s.sets);                 // [B, H, A L, D]
     FormGradients of_keys;

@@ -28,8 +28,8 @@ struct LandmarkDraw {
 
 /// Indices into the stack: i32 [B, H, A, L], or [B, A, L] for "official". A landmark depends on the
 /// example's number in the full batch (0 where call.alone), the head and its place in the table,
-/// never on trimming. An
-/// example without real tokens gets row 0 (and N): a zero vector, once masked.
+/// never on trimming. An example without real tokens gets row 0 (and N): a zero vector, once
+/// masked.
 [[nodiscard]] Tensor draw_landmarks(const LandmarkDraw& draw, const Tensor& mask, const Call& call);
 
 /// A table of landmarks as gather_landmarks takes it: i32 [B, L], [B, A, L] or [B, H, A, L] ->
