@@ -10,7 +10,8 @@
 namespace skytape {
 
 /// Gradients wait, and are added in one launch as soon as more than 1 MiB of them waits, the same
-/// parameter gets a second one, or backward ends. For many small ones launches are most of the cost.
+/// parameter gets a second one, or backward ends. For many small ones launches are most of the
+/// cost.
 class GradientSums {
  public:
   void add(Parameter& parameter, Tensor gradient);

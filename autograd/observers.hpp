@@ -31,8 +31,8 @@ struct TapeEvent {
 /// Seconds by the op's name, forward and backward together.
 using OpSeconds = std::map<std::string, double>;
 
-/// Adds the time of each op to `seconds`, which must outlive the tape, from now on. Time between two
-/// ops is added to the later one. Waits for the device after each op.
+/// Adds the time of each op to `seconds`, which must outlive the tape, from now on. Time between
+/// two ops is added to the later one. Waits for the device after each op.
 [[nodiscard]] TapeObserver op_timer(OpSeconds& seconds);
 
 }  // namespace skytape

@@ -64,9 +64,10 @@ class Grads {
   /// reads it until backward ends, and nobody writes into it: one tensor may be given to several
   /// inputs, and dy itself may be passed on.
   void add(int i, Tensor gradient);
-  /// A sparse gradient for input i, a table [S, E] such as an embedding: rows[j], of [T, E], belongs
-  /// to row index[j], of i32[T], and what no entry names is zero. A parameter's own buffer is then
-  /// touched at these rows only, which is what makes large tables affordable. Undefined rows: zero.
+  /// A sparse gradient for input i, a table [S, E] such as an embedding: rows[j], of [T, E],
+  /// belongs to row index[j], of i32[T], and what no entry names is zero. A parameter's own buffer
+  /// is then touched at these rows only, which is what makes large tables affordable. Undefined
+  /// rows: zero.
   void add_rows(int i, const Tensor& index, const Tensor& rows);
   /// False when input i is absent or needs no gradient: guards costly terms.
   [[nodiscard]] bool needs(int i) const;
@@ -135,8 +136,8 @@ class Tape {
 
   /// Starts from the cotangent dLoss/dvalue of `output` and walks back. Absent: 1, and `output`
   /// must have one element. Runs once per tape: nodes release what they saved, and their values, as
-  /// they are consumed. If it throws, the tape is used up all the same, and parameters may hold part
-  /// of the gradients, which zero_gradients() clears.
+  /// they are consumed. If it throws, the tape is used up all the same, and parameters may hold
+  /// part of the gradients, which zero_gradients() clears.
   void backward(Var output, Tensor cotangent = {});
 
   /// In eval mode, releases the values of the ops from node `first` on, but for `kept`: a forward
@@ -147,8 +148,8 @@ class Tape {
   /// dLoss/dv of an `input` leaf; undefined when nothing reached it. Error before backward.
   [[nodiscard]] Tensor grad(Var v) const;
 
-  /// Adds the gradients that wait (gradient_sums.hpp) to their parameters' buffers: an observer that
-  /// reads these during backward calls it first.
+  /// Adds the gradients that wait (gradient_sums.hpp) to their parameters' buffers: an observer
+  /// that reads these during backward calls it first.
   void add_waiting_gradients() { sums_.add_waiting(); }
 
   /// Calls the observer at each event from now on, after the observers that are there.

@@ -8,9 +8,10 @@
 
 namespace skytape {
 
-/// Returns one line a node: its index, op, inputs ("-": absent, "7.1": the second output of node 7),
-/// shapes of its outputs, whether it needs a gradient, and the parameter's name. Leaves are called
-/// parameter, input and constant. A value that backward has released has the shape "released".
+/// Returns one line a node: its index, op, inputs ("-": absent, "7.1": the second output of node
+/// 7), shapes of its outputs, whether it needs a gradient, and the parameter's name. Leaves are
+/// called parameter, input and constant. A value that backward has released has the shape
+/// "released".
 [[nodiscard]] std::string to_text(const Tape& tape);
 
 /// Returns the name of every node in order, leaves as "leaf".

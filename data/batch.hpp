@@ -32,13 +32,12 @@ struct Batch {
   std::vector<uint64_t> visits;  // [B], a number of each example in each epoch: epoch * size + row
   int64_t real_tokens = 0;       // ones in all masks, first_token apart
   // Masked-token prediction, see data/masking.hpp; 0 and empty otherwise.
-  double target_rate = 0;                                      // share of tokens that are targets
-  int64_t targets = 0;                                         // P, room for targets of a sequence
-  std::array<std::vector<int32_t>, kMaxSequences> target_at;   // [B, P], positions; 0: none
-  std::array<std::vector<int32_t>, kMaxSequences> target_ids;  // [B, P], what stood there
-  std::array<std::vector<float>, kMaxSequences>
-      target_weight;  // [B, P], one over their number, or 0
-  Cursor after;       // cursor of the stream once this batch is consumed: what a checkpoint stores
+  double target_rate = 0;                                       // share of tokens that are targets
+  int64_t targets = 0;                                          // P, room for targets of a sequence
+  std::array<std::vector<int32_t>, kMaxSequences> target_at;    // [B, P], positions; 0: none
+  std::array<std::vector<int32_t>, kMaxSequences> target_ids;   // [B, P], what stood there
+  std::array<std::vector<float>, kMaxSequences> target_weight;  // [B, P], 1 / their number, or 0
+  Cursor after;  // cursor of the stream once this batch is consumed: what a checkpoint stores
 
   /// Tokens of example b before padding, in its longer sequence.
   [[nodiscard]] int64_t longest(int64_t b) const;

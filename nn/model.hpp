@@ -35,10 +35,9 @@ struct ModelInput {
 
 /// The targets hidden in a batch: P places in each sequence, see data/masking.hpp.
 struct MaskedTargets {
-  std::array<Tensor, kMaxSequences> at;   // i32[B, P], positions
-  std::array<Tensor, kMaxSequences> ids;  // i32[B, P], what stood there
-  std::array<Tensor, kMaxSequences>
-      weight;  // [B, P], share of the whole batch's loss; 0: no target
+  std::array<Tensor, kMaxSequences> at;      // i32[B, P], positions
+  std::array<Tensor, kMaxSequences> ids;     // i32[B, P], what stood there
+  std::array<Tensor, kMaxSequences> weight;  // [B, P], share of the batch's loss; 0: no target
 };
 
 /// The values that change from step to step besides the batch.

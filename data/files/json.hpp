@@ -35,8 +35,8 @@ struct JsonFormat {
   bool mend = false;   // bytes that are no UTF-8 become U+FFFD; otherwise they are a JsonError
 };
 
-/// The value that `text` stands for. JsonError if it is broken, or a key appears twice in an object:
-/// which of the two is meant, nobody knows.
+/// The value that `text` stands for. JsonError if it is broken, or a key appears twice in an
+/// object: which of the two is meant, nobody knows.
 [[nodiscard]] Json parse_json(std::string_view text);
 /// The same, but null if it is broken.
 [[nodiscard]] Json try_parse_json(std::string_view text);

@@ -10,8 +10,8 @@ namespace skytape::data {
 /// Returns the position of the first byte that is not UTF-8; npos: there is none.
 [[nodiscard]] std::size_t first_not_utf8(std::string_view text);
 
-/// Refuses the beginning of a file that has the byte order mark of UTF-16, or so many zeros as Latin
-/// letters have in it. DataError naming `file`.
+/// Refuses the beginning of a file that has the byte order mark of UTF-16, or so many zeros as
+/// Latin letters have in it. DataError naming `file`.
 void refuse_utf16(std::string_view beginning, const std::string& file);
 
 /// Sees whether texts are UTF-8: others are refused, or counted and read as bytes.

@@ -80,8 +80,8 @@ class TokenizerJson {
   Json content_;
 };
 
-/// Adds to `entries` the added tokens of a tokenizer.json, whatever its name, and of the files beside
-/// it; numbers in the tokenizer.json win. Returns the tokens. DataError naming the file.
+/// Adds to `entries` the added tokens of a tokenizer.json, whatever its name, and of the files
+/// beside it; numbers in the tokenizer.json win. Returns the tokens. DataError naming the file.
 [[nodiscard]] std::vector<SpecialToken> add_tokens(const TokenizerJson& json,
                                                    std::vector<std::string>& entries);
 

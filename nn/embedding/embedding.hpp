@@ -28,9 +28,8 @@ struct Embedding {
   Parameter* from_end = nullptr;   // [nominal length, E], trained; nullptr: not added
   Parameter* types = nullptr;      // [2, E], trained; nullptr: not added
   Parameter* ngrams = nullptr;     // [S, E], trained; nullptr: not added
-  Parameter* patches =
-      nullptr;  // [T, E], of the intensities around a pixel, trained; nullptr: not added
-  Parameter* constant = nullptr;  // [E], trained, where there are patches
+  Parameter* patches = nullptr;    // [T, E], of the intensities, trained; nullptr: not added
+  Parameter* constant = nullptr;   // [E], trained, where there are patches
 
   Embedding(ParameterStore& store, const std::string& name, const ModelConfig& config);
   /// ids: i32[B, N], mask: [B, N] -> [B, N, E].

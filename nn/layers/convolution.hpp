@@ -20,10 +20,10 @@ struct Window {
   std::int64_t columns = 0;  // positions in a row of the picture; 0: the whole sequence is one row
 };
 
-/// y[b, n, e] = residual[b, n, e] + drop(sum over r, t of weight[r T + t, e] (mask x)[b, m, e]) with
-/// m = n + (r - (R-1)/2) columns + t - (T-1)/2; outside x is 0. residual, x: [B, N, E], weight:
-/// [R T, E], mask: [B, N] -> [B, N, E]. Wu et al. 2019 call the sum a depthwise convolution; Xiong
-/// et al. 2021 (Nyströmformer) use one parallel to attention.
+/// y[b, n, e] = residual[b, n, e] + drop(sum over r, t of weight[r T + t, e] (mask x)[b, m, e])
+/// with m = n + (r - (R-1)/2) columns + t - (T-1)/2; outside x is 0. residual, x: [B, N, E],
+/// weight: [R T, E], mask: [B, N] -> [B, N, E]. Wu et al. 2019 call the sum a depthwise
+/// convolution; Xiong et al. 2021 (Nyströmformer) use one parallel to attention.
 [[nodiscard]] Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask,
                                   const Window& window, const Dropout& dropout);
 

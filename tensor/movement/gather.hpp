@@ -12,8 +12,8 @@ void require_index(const char* op, const Tensor& x, const Tensor& index);
 /// Throws for an index outside [0, n), on the CPU; a GPU is not waited for.
 void require_in_range(const char* op, const Tensor& index, std::int64_t n);
 
-/// y[g, i, :] = x[g, index[g', i], :]; x: [..., n, p], index: i32[..., d] whose leading axes are the
-/// first of x's. Fewer mean that one list serves all remaining axes: x [B, H, n, p] takes index
+/// y[g, i, :] = x[g, index[g', i], :]; x: [..., n, p], index: i32[..., d] whose leading axes are
+/// the first of x's. Fewer mean that one list serves all remaining axes: x [B, H, n, p] takes index
 /// [B, H, d] or [B, d] or [d]. Returns [..., d, p]. An index outside [0, n) is an error on the CPU.
 [[nodiscard]] Tensor gather_rows(const Tensor& x, const Tensor& index);
 

@@ -23,8 +23,8 @@ struct NormPool {
   Tensor sums;           // [B, E + 2]: Σ_n m h and Σ_n m of the weights' n, m the mask; w / m
 };
 /// Pools x [B, N, E] with N > 0, weight and bias [E], mask [B, N]. On CUDA, where
-/// is_one_pass(x), it is one kernel each way, or two for sequences of more than 256 tokens; elsewhere
-/// it is as many operations as the definition has.
+/// is_one_pass(x), it is one kernel each way, or two for sequences of more than 256 tokens;
+/// elsewhere it is as many operations as the definition has.
 [[nodiscard]] NormPool norm_pool(const Tensor& x, const Tensor& weight, const Tensor& bias,
                                  const Tensor& mask, const TokenWeights& rule);
 

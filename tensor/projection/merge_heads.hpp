@@ -11,10 +11,10 @@
 
 namespace skytape::tensor {
 
-/// y [B, N, E] of x [B, N, E], a [B, H, N, D], W [E, H D] and b [E]. On CUDA it and its backward are
-/// one kernel each for f32 with products at bf16, E of 16, 32 or 64, D a multiple of 4 and H D at
-/// most 64, as in the papers' model; elsewhere they are as many operations as the definition has.
-/// Throws, naming the operand, where kinds or shapes do not fit.
+/// y [B, N, E] of x [B, N, E], a [B, H, N, D], W [E, H D] and b [E]. On CUDA it and its backward
+/// are one kernel each for f32 with products at bf16, E of 16, 32 or 64, D a multiple of 4 and H D
+/// at most 64, as in the papers' model; elsewhere they are as many operations as the definition
+/// has. Throws, naming the operand, where kinds or shapes do not fit.
 [[nodiscard]] Tensor merge_heads(const Tensor& x, const Tensor& a, const Tensor& weight,
                                  const Tensor& bias, const Dropout& dropout);
 

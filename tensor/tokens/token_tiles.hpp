@@ -38,9 +38,9 @@ constexpr int kSteps = kWidth / kMmaK;
 constexpr int kStride = kWidth + 8;
 
 /// Tokens whose parts of the parameters' gradients are added up by one block: at most 512, fewer
-/// where 256 blocks, as many as a large GPU runs in parallel, two on a multiprocessor, would not all
-/// have work. The number of tokens alone decides, so that no result depends on a grid. (A simulated
-/// GPU has fewer blocks, and long chunks.)
+/// where 256 blocks, as many as a large GPU runs in parallel, two on a multiprocessor, would not
+/// all have work. The number of tokens alone decides, so that no result depends on a grid. (A
+/// simulated GPU has fewer blocks, and long chunks.)
 inline std::int64_t chunk_tokens(std::int64_t rows) {
   const std::int64_t tiles = ceil_div(rows, kTokens);
   const std::int64_t at_once = cuda::grid_for(256, 1);

@@ -32,8 +32,8 @@ TEST_CASE("tour 1: linear regression by gradient descent") {
   std::vector<double> losses;
   say("step      loss         w         b     dloss/dw   dloss/db\n");
   for (int step = 0; step <= 40; ++step) {
-    // Forward: every op computes its value immediately and records itself on the tape. Each step has a
-    // tape of its own.
+    // Forward: every op computes its value immediately and records itself on the tape. Each step
+    // has a tape of its own.
     Tape tape;
     const Var prediction =
         linear(tape.constant(x), tape.parameter(w), tape.parameter(b));  // x Wᵀ + b: [8, 1]

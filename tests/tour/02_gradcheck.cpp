@@ -75,8 +75,9 @@ TEST_CASE("tour 2: why the cotangent is random") {
 
 TEST_CASE("tour 2: why h is 1e-6 and numbers are f64") {
   // The error of (f(x + h) - f(x - h)) / 2h is about h² from the third derivative, and 1e-16 / h
-  // from rounding. They are equal at h = 5e-6, and 1e-6 leaves room for larger third derivatives. In f32 the
-  // rounding part is 1e-7 / h: at its best h = 5e-3, errors below about 1e-4 would not show.
+  // from rounding. They are equal at h = 5e-6, and 1e-6 leaves room for larger third derivatives.
+  // In f32 the rounding part is 1e-7 / h: at its best h = 5e-3, errors below about 1e-4 would not
+  // show.
   say("\nError of the numeric slope of exp at 1:\n       h      error\n");
   const auto error_at = [](double h) {
     const double slope = (std::exp(1 + h) - std::exp(1 - h)) / (2 * h);

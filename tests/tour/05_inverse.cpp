@@ -36,8 +36,8 @@ Var iterate(Var m, int steps) {
 }
 
 /// Gaussian kernel of landmarks on a line. Nearby ones have similar rows, so the matrix is hard to
-/// invert. Rows and columns are divided by the roots of the row sums, as Skyformer does: eigenvalues
-/// then lie in (0, 1].
+/// invert. Rows and columns are divided by the roots of the row sums, as Skyformer does:
+/// eigenvalues then lie in (0, 1].
 Tensor kernel_of_landmarks() {
   const std::vector<double> at = {0, 0.8, 2.1, 3.2, 4, 5.3};
   std::vector<double> m(kL * kL), sums(kL, 0.0);
@@ -107,7 +107,8 @@ TEST_CASE("tour 5: the gradient of six steps, unrolled and implicit") {
     tape.backward(sum_all(v * tape.constant(c)));
     const Tensor unrolled = tape.grad(leaf);
 
-    // Implicit: as if V were the inverse, M V = I gives dM = -Vᵀ C Vᵀ. Two products, and only V is kept.
+    // Implicit: as if V were the inverse, M V = I gives dM = -Vᵀ C Vᵀ. Two products, and only V is
+    // kept.
     Tensor implicit = Tensor::empty({kL, kL}, DType::f64, Device::cpu);
     tensor::gemm(tensor::matmul(z, c, Op::transpose, Op::none), Op::none, z, Op::transpose,
                  implicit, -1, 0);

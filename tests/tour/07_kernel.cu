@@ -1,13 +1,13 @@
 // Softmax attention of one head on a GPU, five times: from the kernel that anybody would write
 // first to the one that tiled attention runs. Read them from top to bottom; each says what it has
-// over the one before. A warp is 32 threads that run together, a lane one of them; a fragment is the
-// part of a small matrix that a lane holds for a tensor core.
+// over the one before. A warp is 32 threads that run together, a lane one of them; a fragment is
+// the part of a small matrix that a lane holds for a tensor core.
 //
 //   out_i = Σ_j w_ij v_j     w_ij = exp(scale q_i.k_j - m_i) / Σ_j exp(scale q_i.k_j - m_i)
 //
-// with m_i the row's maximum (in version 5 a score near it). N queries and as many keys, a multiple of
-// 64; D = 32 channels. The real kernels also have masks, dropout, padding, gradients, and copies that
-// run ahead (cp.async).
+// with m_i the row's maximum (in version 5 a score near it). N queries and as many keys, a multiple
+// of 64; D = 32 channels. The real kernels also have masks, dropout, padding, gradients, and copies
+// that run ahead (cp.async).
 #include "tests/tour/07_kernel.hpp"
 
 #include "attention/tiled/register_tiles.hpp"
@@ -116,8 +116,8 @@ __global__ void tiles_kernel(Head h) {
 // Now each multiply-add waits for its load from shared memory. A thread therefore makes a tile of
 // kThreadM x kThreadN scores, and loads four channels at a time: kThreadM + kThreadN loads serve 4
 // kThreadM kThreadN multiply-adds. Weights pass through shared memory to the threads that add up
-// channels. Here 128 threads are 8 x 16: of the scores of 64 queries x 64 keys each has 8 x 4, of out
-// 4 rows x 4 channels. From here on these are the parts of the real kernels: this is what
+// channels. Here 128 threads are 8 x 16: of the scores of 64 queries x 64 keys each has 8 x 4, of
+// out 4 rows x 4 channels. From here on these are the parts of the real kernels: this is what
 // attention/tiled/tiled.cu does, and attention/blocks/block_attention.cu with a list of tiles.
 namespace registers {
 using namespace attention::register_tiles;
@@ -170,10 +170,10 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
 // One instruction of a warp is 16 x 8 x 16 multiply-adds, of operands rounded to bf16 with f32
 // accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
 // the scores lie with the lanes as fragments A do (the lane map), so that weights do not pass
-// through shared memory any more. m_i is the largest of a row's first scores, which moves only where
-// sums grow too large. This is attention/tiled/tiled_tensor_core.cu, whose warps own twice as many at
-// bf16 and which copies the next tile while this one is used, of rows that a kernel before it rounded.
-// Its names are those of attention/tiled/tensor_core_tiles.hpp, theirs of
+// through shared memory any more. m_i is the largest of a row's first scores, which moves only
+// where sums grow too large. This is attention/tiled/tiled_tensor_core.cu, whose warps own twice as
+// many at bf16 and which copies the next tile while this one is used, of rows that a kernel before
+// it rounded. Its names are those of attention/tiled/tensor_core_tiles.hpp, theirs of
 // tensor/gemm/tensor_core.hpp: read both now.
 namespace tensor_cores {
 using namespace attention::tensor_core_tiles;

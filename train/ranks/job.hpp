@@ -37,8 +37,8 @@ class Job {
   /// all: what every rank has, one behind the other in the ranks' order, each of mine.size().
   virtual void all_gather(std::span<const float> mine, std::span<float> all,
                           double limit_seconds) = 0;
-  /// Begins to send the j-th part of `send` to rank j; `receive` gets one part from each. Counts are
-  /// numbers.
+  /// Begins to send the j-th part of `send` to rank j; `receive` gets one part from each. Counts
+  /// are numbers.
   [[nodiscard]] virtual Wait begin_all_to_all(std::span<const float> send,
                                               const std::vector<int>& send_counts,
                                               std::span<float> receive,

@@ -102,8 +102,8 @@ class Ranks {
   /// Begins to make `total` the sum of all ranks' rows, from place `at` of a row on. There are
   /// `microbatches` rows of equal size; the k-th of this rank's is that of microbatch
   /// k * size() + rank(), and the sum is made in the order of the microbatches. Moves about as many
-  /// numbers in and out as this rank's rows and total have, in two rounds, the second one within the
-  /// wait. Reads the rows immediately.
+  /// numbers in and out as this rank's rows and total have, in two rounds, the second one within
+  /// the wait. Reads the rows immediately.
   [[nodiscard]] std::function<void()> begin_sum(std::span<const float> rows,
                                                 std::int64_t microbatches, std::size_t at,
                                                 std::span<float> total) const;

@@ -13,8 +13,9 @@ struct OpenRun;
 /// environment says how to wait.
 [[nodiscard]] std::string other_load_text(int threads, int cores, double load);
 
-/// Returns the lines to print before a run: task, method and device; what is trained for how long, in which parts, into
-/// which folder; which part of the data is not read, how the sequences grow, and what else runs here.
+/// Returns the lines to print before a run: task, method and device; what is trained for how long,
+/// in which parts, into which folder; which part of the data is not read, how the sequences grow,
+/// and what else runs here.
 [[nodiscard]] std::vector<std::string> announcement(const OpenRun& run);
 
 }  // namespace skytape::train

@@ -19,8 +19,8 @@ struct ExampleRow {
   std::size_t between = std::string::npos;  // place of the tab between a pair; npos: the first one
 };
 
-/// A file of examples, as the user's flags describe it. Where one is empty, the file decides, or the
-/// one that training read.
+/// A file of examples, as the user's flags describe it. Where one is empty, the file decides, or
+/// the one that training read.
 struct ExampleFile {
   std::string path;  // "-": standard input
   std::string format, delimiter;

@@ -188,8 +188,8 @@ std::int64_t load_selected(OpenRun& run, Reporter& reporter) {
   return step;
 }
 
-/// Dev and test with the selected weights, over whole splits unless final_examples says less. Returns
-/// the exit code.
+/// Dev and test with the selected weights, over whole splits unless final_examples says less.
+/// Returns the exit code.
 int test_selected(OpenRun& run, Reporter& reporter) {
   Outcome outcome = outcome_of(run);
   outcome.selected_step = load_selected(run, reporter);

@@ -137,8 +137,8 @@ void refuse_two_starts(const Request& r, const RunConfig& config) {
   if (r.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
 }
 
-/// Returns whether the weights of --init were pre-trained: then their embedding has a row for hidden
-/// tokens.
+/// Returns whether the weights of --init were pre-trained: then their embedding has a row for
+/// hidden tokens.
 bool starts_pretrained(const RunConfig& config, std::int64_t embedding_rows) {
   const std::int64_t cls = config.batches.first_token >= 0 ? 1 : 0;
   const std::int64_t needed = data::mask_id(*config.task) + 1;

@@ -1,6 +1,6 @@
 // The sum of a step in parts that are exchanged one after another while the backward pass goes on.
-// Parameters lie in their flat buffer in the order in which forward uses them, and backward goes the
-// other way: so the first bucket is the end of the buffer.
+// Parameters lie in their flat buffer in the order in which forward uses them, and backward goes
+// the other way: so the first bucket is the end of the buffer.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ namespace skytape::train {
                                              std::int64_t size);
 
 /// Returns for each bucket the first node of the tape that reads one of its parameters: backward
-/// goes from the last node to the first, and behind this one the bucket's gradients are final. It is
-/// the number of nodes if none reads them, and -1, which never comes, for the last bucket.
+/// goes from the last node to the first, and behind this one the bucket's gradients are final. It
+/// is the number of nodes if none reads them, and -1, which never comes, for the last bucket.
 [[nodiscard]] std::vector<int> first_readers(const Tape& tape, std::span<const Bucket> buckets);
 
 }  // namespace skytape::train

@@ -26,11 +26,11 @@ class StepSum {
   [[nodiscard]] bool needs_exchange() const { return !share_.share.whole(); }
 
   /// Lets the exchange begin while the tape goes back through the last microbatch that is computed
-  /// here: a bucket is added and exchanged as soon as its gradients are final. `index` is that of the
-  /// tape's microbatch; nothing happens for the others, and where there is one bucket.
+  /// here: a bucket is added and exchanged as soon as its gradients are final. `index` is that of
+  /// the tape's microbatch; nothing happens for the others, and where there is one bucket.
   void overlap(Tape& tape, std::size_t index);
-  /// Adds what the index-th microbatch that is computed here gives: the gradients of the buckets that
-  /// have not begun yet, and two single numbers.
+  /// Adds what the index-th microbatch that is computed here gives: the gradients of the buckets
+  /// that have not begun yet, and two single numbers.
   void add(std::size_t index, const Tensor& loss, const Tensor& correct);
   /// Adds up what the processes have. No part of a captured step.
   void exchange();

@@ -44,8 +44,8 @@ void Trainer::step(const data::Batch& batch) {
   ++summed_steps_;
 }
 
-/// The work of a microbatch and, after the last one, the update: the whole step where a batch is one
-/// microbatch. It reads what changes from step to step from inputs_, on the device.
+/// The work of a microbatch and, after the last one, the update: the whole step where a batch is
+/// one microbatch. It reads what changes from step to step from inputs_, on the device.
 void Trainer::submit(std::size_t index) {
   model_.parameters().zero_gradients();
   add_microbatch(index);
