@@ -247,8 +247,7 @@ template <class T> struct BackwardArrays {
 template <class T> void load_cotangents(const BlockPlan& plan, const BackwardArrays<T>& g,
                                         std::int64_t group, std::int64_t i, Workspace<T>& w) {
   for (std::int64_t r = 0; r < plan.block; ++r) {
-    const std::int64_t s = i * plan.block + r;
-    const std::int64_t row = s < plan.slots ? plan.row_at(group, s) : -1;
+    const std::int64_t row = plan.row_at(group, i * plan.block + r);
     const std::int64_t at = group * plan.rows + row;
     T* const to = w.dout.data() + r * plan.width;
     if (row < 0) {

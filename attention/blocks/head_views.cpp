@@ -68,7 +68,7 @@ HeadView window_view(std::int64_t n, std::int64_t reach, std::int64_t dilation,
   const std::int64_t steps = ceil_div(n, dilation);  // tokens of a residue class
   view.reach = static_cast<std::int32_t>(std::min(reach, steps));
   // Classes lie further apart than any query can see.
-  const std::int64_t span = steps + view.reach + 1;
+  const std::int64_t span = steps + view.reach;
   const auto place = [&](std::int64_t t) { return t % dilation * span + t / dilation; };
   view.query_place = places(n, place);
   view.key_place = places(n, [&](std::int64_t t) { return t < globals ? kSeenByAll : place(t); });

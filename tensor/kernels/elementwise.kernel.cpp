@@ -218,7 +218,7 @@ void accumulate_all_on(Backend, std::span<Addition> additions) {
     for (std::size_t i = 0; i < additions.size(); ++i) {
       auto& [target, source] = additions[i];
       const std::int64_t n = target.numel();
-      if (n > 0) next.pairs[next.count++] = {target.data<T>(), source.data<T>(), n, chunks};
+      next.pairs[next.count++] = {target.data<T>(), source.data<T>(), n, chunks};
       chunks += ceil_div(n, Chunks::kChunk);
       if (next.count < Chunks::kPairs && i + 1 < additions.size()) continue;
       if (chunks > 0) rows(chunks, Chunks::kChunk, next);
