@@ -3,6 +3,7 @@
 #include <cmath>
 #include <set>
 
+#include "attention/blocks/bigbird_lists.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
@@ -52,6 +53,18 @@ TEST_CASE("random blocks of the whole sequence are new to their list and reach e
     }
   }
   CHECK(reached.size() > 20);
+}
+
+TEST_CASE("each head's lists get the blocks of its own table, and none that is not there") {
+  using attention::random_entry;
+  const attention::BlockPattern pattern = attention::BlockLists().pattern(0, Device::cpu, [] {
+    return attention::BlockLists::Lists{
+        {0}, {random_entry(1), 1, random_entry(0)}, {random_entry(0)}, {3, -1}};
+  });
+  const Tensor table = Tensor::from(std::vector<int>{3, 0, /**/ 4, 1, /**/ -1, 2, /**/ 1, 0},
+                                    {2, 2, 2}, DType::i32, Device::cpu);
+  CHECK(attention::fill_random_blocks(pattern, table).to_vector() ==
+        std::vector<double>{0, 0, 1, 3, -1, 3, -1, /**/ 0, 2, 1, -1, 1, 3, -1});
 }
 
 TEST_CASE("random_range = official draws from the sets of the papers' code") {

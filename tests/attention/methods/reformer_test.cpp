@@ -34,6 +34,9 @@ TEST_CASE("a bucket is the axis, with its sign, that the rotated token points al
   const Tensor mask = numbers({1, 1, 1, 1, 0}, {1, 5});
   CHECK(attention::negative_buckets(x, rotation, mask, {4}).to_vector() ==
         std::vector<double>{0, -1, -2, -3, -4});
+  // A zero token has all alike, of which the first counts.
+  CHECK(attention::negative_buckets(zeros_like(x), rotation, mask, {4}).to_vector() ==
+        std::vector<double>{0, 0, 0, 0, -4});
   // Two factors of one axis each: signs of x and y; padding comes after all four.
   CHECK(attention::negative_buckets(x, rotation, mask, {2, 2}).to_vector() ==
         std::vector<double>{0, 0, -1, -2, -4});
@@ -56,6 +59,10 @@ TEST_CASE("rounds are weighted by their row sums, and the weights' gradient is r
   const std::vector<double> o = out.to_vector(), l = lse.to_vector(), got = y.to_vector();
   const double a = std::exp(l[0]), b = std::exp(l[5]);
   CHECK(got[1] == doctest::Approx((a * o[1] + b * o[16]) / (a + b)));
+  // Weights of rounds that are far apart: any e^lse would overflow.
+  const Tensor apart = numbers({-3000, 0, 2000, 0, -2000, 3000}, {1, 1, 6});
+  const std::vector<double> alone = attention::combine_rounds(out, apart, slot).to_vector();
+  CHECK(alone == std::vector<double>{o[15], o[16], o[17], o[6], o[7], o[8]});
   const Function f = [&](Tape&, std::span<const Var> x) {
     return record(
         "combine", {x[0], x[1]}, attention::combine_rounds(x[0].value(), x[1].value(), slot),

@@ -62,6 +62,22 @@ Problem problem_of(const Sizes& sizes, Padding padding = Padding::none) {
 
 }  // namespace
 
+TEST_CASE(
+    "a pilot row counts once, for the gradient as often as it was drawn, unused slots never") {
+  const Tensor pilots =
+      Tensor::from(std::vector<int>{2, 0, 2, -1, /**/ 1, 1, 3, 1}, {2, 4}, DType::i32, Device::cpu);
+  const Tensor mask = Tensor::full({2, 4}, 1, DType::f64, Device::cpu);
+  const std::vector<double> once = {1, 1, 0, 0, /**/ 1, 0, 1, 0};
+  for (const bool repeats : {false, true}) {
+    const attention::PilotSlots slots = attention::pilot_slots(pilots, mask, repeats);
+    CHECK(slots.index.to_vector() == std::vector<double>{2, 0, 2, 0, /**/ 1, 1, 3, 1});
+    CHECK(slots.first.to_vector() == once);
+    CHECK(slots.gradient.to_vector() ==
+          (repeats ? std::vector<double>{1, 1, 1, 0, /**/ 1, 1, 1, 1} : once));
+    CHECK(slots.others.to_vector() == std::vector<double>{0, 1, 0, 1, /**/ 1, 0, 1, 0});
+  }
+}
+
 TEST_CASE("column weights are the column norms of the pilot rows times the value norms") {
   const Problem p = problem_of({.batch = 2, .heads = 2, .n = 21, .width = 5}, Padding::mixed);
   const Tensor pilots = integers({3, 7, 3, -1, 1, 0, 2, 13}, {2, 4});

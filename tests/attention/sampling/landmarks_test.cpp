@@ -106,6 +106,21 @@ TEST_CASE("landmarks do not depend on trimming or on how a batch is split") {
   }
 }
 
+TEST_CASE("heads draw landmarks of their own, except by the official rule") {
+  const Tensor mask = Tensor::full({1, 64}, 1, DType::f64, Device::cpu);
+  for (const char* rule : kRules) {
+    const LandmarkDraw how{rule, 1, 16, 2};
+    const std::vector<std::int64_t> index = draw(how, mask, call_of(5));
+    if (how.rule == "official") {
+      CHECK(index.size() == 16);
+    } else {
+      REQUIRE(index.size() == 2 * 16);
+      CHECK(std::vector(index.begin(), index.begin() + 16) !=
+            std::vector(index.begin() + 16, index.end()));
+    }
+  }
+}
+
 TEST_CASE("another step draws other landmarks") {
   const Tensor mask = Tensor::full({1, 64}, 1, DType::f32, Device::cpu);
   Call call = call_of(5);
