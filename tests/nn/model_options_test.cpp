@@ -5,6 +5,7 @@
 
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
+#include "nn/layers/layers.hpp"
 #include "nn/model.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -195,6 +196,21 @@ TEST_CASE("models with their norms behind the sums pass gradcheck, whatever the 
       });
       CHECK_MESSAGE(report.passed, report.to_string());
     }
+  }
+}
+
+TEST_CASE("a layer norm divides by the root of the variance and its own epsilon") {
+  ParameterStore store;
+  const nn::LayerNorm norm(store, "norm", 2, 0.75);
+  store.pack(DType::f64, Device::cpu, 1);
+  Tape tape(Tape::Mode::eval);
+  const Var x = tape.input(
+      Tensor::from(std::vector<double>{3, 4, /**/ -1, 1}, {1, 2, 2}, DType::f64, Device::cpu));
+  const double far = 1 / std::sqrt(1.75);  // variances: 1/4 and 1
+  const std::vector<double> expected = {-0.5, 0.5, /**/ -far, far};
+  const NormBeside beside = norm.beside(x, 2);
+  for (const Var& y : {norm(x), beside.y[0], beside.y[1]}) {
+    CHECK(test::largest_difference(y.value().to_vector(), expected) < 1e-12);
   }
 }
 

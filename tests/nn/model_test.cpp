@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "autograd/ops.hpp"
@@ -158,6 +159,42 @@ TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {
   };
   CHECK(at(1) == at(1));
   CHECK(at(1) != at(2));
+
+  nn::ModelConfig config = small_config("skyformer");
+  config.dropout = 0;  // landmarks alone are drawn
+  const nn::Model drawing(config, DType::f64, Device::cpu, 3);
+  const std::vector<double> trained = logits_of(drawing, input, step);
+  step.training = false;
+  CHECK(logits_of(drawing, input, step) == logits_of(drawing, input, step));
+  CHECK(logits_of(drawing, input, step) != trained);
+}
+
+TEST_CASE("each place of a model that drops entries drops others, in each layer and sequence") {
+  nn::ModelConfig config = small_config("softmax", 2);
+  config.norm = nn::Norm::pre;
+  const nn::Model model(config, DType::f64, Device::cpu, 3);
+  nn::ModelInput input = make_input({16, 16}, 16, DType::f64, 2);
+  input.ids[1] = input.ids[0];
+  // After the look-up a place adds what it keeps to x: which entries of x does it leave?
+  std::vector<std::vector<bool>> dropped;
+  std::vector<double> before;
+  Tape tape;
+  tape.observe([&](const TapeEvent& event) {
+    const std::string op = event.op;
+    const bool first = op == "look_up";
+    if (!first && op != "merge_heads" && op != "mlp") return;
+    const std::vector<double> x = event.tensor.to_vector();
+    if (first) before.assign(x.size(), 0);
+    dropped.emplace_back();
+    for (std::size_t i = 0; i < x.size(); ++i) dropped.back().push_back(x[i] == before[i]);
+    before = x;
+  });
+  (void)model.logits(tape, input, training_step());
+  REQUIRE(dropped.size() == 10);  // two sequences, each a look-up and two layers of two places
+  for (const std::vector<bool>& places : dropped) {
+    CHECK(std::count(places.begin(), places.end(), true) > 0);
+    CHECK(std::count(dropped.begin(), dropped.end(), places) == 1);
+  }
 }
 
 TEST_CASE("the same text twice in a batch has the same answer, though training draws for each") {

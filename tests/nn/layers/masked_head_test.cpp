@@ -2,6 +2,7 @@
 #include "nn/layers/masked_head.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/initial_values.hpp"
@@ -158,25 +159,39 @@ TEST_CASE("a pixel is right within half an intensity") {
   }
 }
 
-TEST_CASE("a model's masked loss is the sum of its parts, and weights of 0 count for nothing") {
-  nn::Model model(masked_model(), DType::f64, Device::cpu, 3);
+TEST_CASE("a model's masked loss is the sum over its places, and weights of 0 count for nothing") {
+  nn::ModelConfig config = masked_model();
+  config.sequences = 2;
+  nn::Model model(config, DType::f64, Device::cpu, 3);
   nn::ModelInput input;
-  input.ids[0] = integers({1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 0, 0, 0, 0}, {2, 8});
-  input.mask[0] = Tensor::full({2, 8}, 1, DType::f64, Device::cpu);
   nn::MaskedTargets targets;
-  targets.at[0] = integers({1, 5, 2, 0}, {2, 2});
-  targets.ids[0] = integers({2, 6, 2, 9}, {2, 2});
-  const auto loss = [&](std::initializer_list<double> weights) {
-    Tensor w = Tensor::empty({2, 2}, DType::f64, Device::cpu);
-    std::copy(weights.begin(), weights.end(), w.data<double>());
-    targets.weight[0] = w;
+  for (const std::size_t t : {0, 1}) {
+    input.ids[t] = integers({1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 0, 0, 0, 0}, {2, 8});
+    input.mask[t] = Tensor::full({2, 8}, 1, DType::f64, Device::cpu);
+  }
+  targets.at = {integers({1, 5, 2, 0}, {2, 2}), integers({7, 3, 0, 2}, {2, 2})};
+  targets.ids = {integers({2, 6, 2, 9}, {2, 2}), integers({8, 4, 9, 2}, {2, 2})};
+  using Weights = std::vector<double>;
+  const auto score = [&](const Weights& first, const Weights& second) {
+    targets.weight = {Tensor::from(first, {2, 2}, DType::f64, Device::cpu),
+                      Tensor::from(second, {2, 2}, DType::f64, Device::cpu)};
     Tape tape(Tape::Mode::eval);
-    return model.masked_loss(tape, input, targets, {}).loss.value().item();
+    const nn::Scored scored = model.masked_loss(tape, input, targets, {});
+    return std::pair(scored.loss.value().item(), scored.correct.item());
   };
-  const double whole = loss({0.25, 0.25, 0.25, 0.25});
-  CHECK(loss({0.25, 0, 0.25, 0}) + loss({0, 0.25, 0, 0.25}) ==
+  const Weights none(4), all = {0.25, 0.125, 0.5, 0.375};
+  const double whole = score(all, all).first;
+  CHECK(score({0.25, 0, 0.5, 0}, none).first + score({0, 0.125, 0, 0.375}, all).first ==
         doctest::Approx(whole).epsilon(1e-12));
-  CHECK(loss({0, 0, 0, 0}) == 0);
+  CHECK(score(all, none).first > 0);
+  CHECK(score(none, none).first == 0);
+
+  double right = 0;  // of all ids, one at each place
+  for (std::int32_t id = 0; id < config.token_rows(); ++id) {
+    for (Tensor& ids : targets.ids) ids.fill(id);
+    right += score(all, all).second;
+  }
+  CHECK(right == 2.5);
 }
 
 TEST_CASE("a model predicts hidden tokens or classes, and says which") {
