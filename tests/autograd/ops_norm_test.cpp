@@ -134,6 +134,9 @@ TEST_CASE("a model pools with its norm in one op by three of the poolings, and b
       const bool sums = pooling != nn::Pooling::max && pooling != nn::Pooling::attention;
       CHECK(records("norm_pool", device, config) == sums);
       CHECK(records("layer_norm_beside", device, config));
+      nn::ModelConfig of_bert = config;
+      of_bert.norm_epsilon = 1e-3;  // the op has that of its kernels
+      CHECK_FALSE(records("norm_pool", device, of_bert));
       config.norm = nn::Norm::post;
       CHECK_FALSE(records("norm_pool", device, config));
     }

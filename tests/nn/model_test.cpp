@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/ops.hpp"
@@ -87,6 +88,15 @@ TEST_CASE("parameters have the names and shapes of the papers' checkpoints") {
   CHECK(shape_of("model.transformer_1.mha.W_k.weight") == Shape{8, 8});
   CHECK(shape_of("model.transformer_0.mlpblock.3.bias") == Shape{8});
   CHECK(shape_of("seq_classifer.mlpblock.2.weight") == Shape{3, 12});
+
+  nn::ModelConfig config = small_config("softmax");
+  config.conv_width = 3;
+  for (const std::int64_t columns : {0, 6}) {  // of a sequence, of a picture
+    config.columns = columns;
+    nn::Model convolving(config, DType::f32, Device::cpu, 1);
+    CHECK(convolving.parameters().find("model.transformer_1.conv.weight")->shape ==
+          Shape{columns > 0 ? 9 : 3, 8});
+  }
 }
 
 TEST_CASE("a trimmed batch gives the padded batch's logits, dropout included") {
@@ -106,10 +116,15 @@ TEST_CASE("a trimmed batch gives the padded batch's logits, dropout included") {
 }
 
 TEST_CASE("a model that combines rows before it projects them is the one that projects them all") {
-  for (const attention::OptionValues& options :
-       {attention::OptionValues{}, {{"features", "5"}}, {{"features", "5"}, {"sharing", "none"}}}) {
+  using nn::Positions;
+  for (const auto& [options, positions] :
+       {std::pair(attention::OptionValues{}, Positions::learned),
+        {{{"features", "5"}}, Positions::learned},
+        {{{"features", "5"}}, Positions::rotary},  // turns keys, so it must not combine them
+        {{{"features", "5"}, {"sharing", "none"}}, Positions::learned}}) {
     nn::ModelConfig config = small_config(options.empty() ? "vmean" : "linformer");
     config.attention_options = options;
+    config.positions = positions;
     nn::Model model(config, DType::f64, Device::cpu, 3);
     const nn::ModelInput input = make_input({13, 0, 9}, 16, DType::f64);
     const auto run = [&](nn::StepContext step) {
@@ -119,6 +134,7 @@ TEST_CASE("a model that combines rows before it projects them is the one that pr
       std::vector<double> all = logits.value().to_vector();
       tape.backward(sum_all(square(logits)));
       for (const Parameter& p : model.parameters().parameters()) {
+        if (!p.trainable) continue;
         const std::vector<double> gradient = p.grad.to_vector();
         all.insert(all.end(), gradient.begin(), gradient.end());
       }

@@ -157,6 +157,8 @@ TEST_CASE("gathering landmarks equals gathering rows of the stack, scattering is
                          tensor::gather_rows(stack, index)) == 0);
     CHECK(relative_error(attention::gather_landmarks(q, k, index, mask, 0.5),
                          tensor::gather_rows(hidden, index)) == 0);
+    CHECK(relative_error(attention::gather_landmarks(q, k, index, {}, 0.5),
+                         tensor::affine(tensor::gather_rows(stack, index), 0.5)) == 0);
     const Tensor dw = random_tensor({2, 3, 6, 5}, DType::f64, Device::cpu, 4);
     Tensor expected = stack.clone(), dq = q.clone(), dk = k.clone();
     tensor::scatter_add_rows(expected, index, dw);

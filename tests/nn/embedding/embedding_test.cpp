@@ -53,6 +53,28 @@ TEST_CASE("the waves of a square are at right angles, and as long as their frequ
   }
 }
 
+TEST_CASE("a look-up in one op is the sum of the vectors, with places from either end") {
+  const Tensor ids = ids_of({4, 1, 2, 0, 3, 3, 1, 2}, {2, 4});
+  const Tensor mask =
+      Tensor::from(std::vector<double>{1, 1, 1, 0, 1, 1, 1, 1}, {2, 4}, DType::f64, Device::cpu);
+  for (const nn::Positions positions : {nn::Positions::none, nn::Positions::learned}) {
+    for (const bool both_ends : {false, true}) {
+      nn::ModelConfig config;
+      config.vocabulary = 5;
+      config.nominal_length = 6;
+      config.width = 3;
+      config.positions = positions;
+      config.both_ends = both_ends;
+      ParameterStore store;
+      const nn::Embedding embedding(store, "e", config);
+      store.pack(DType::f64, Device::cpu, 1);
+      Tape tape(Tape::Mode::eval);
+      CHECK(embedding.dropped(tape, ids, mask, {}).value().to_vector() ==
+            embedding(tape, ids, mask).value().to_vector());
+    }
+  }
+}
+
 TEST_CASE("patches are a linear map of the intensities, and pass gradcheck") {
   nn::ModelConfig config;
   config.vocabulary = 257;
