@@ -156,6 +156,13 @@ TEST_CASE("operands of another dtype or device are refused, naming both") {
   CHECK(error_text([&] { require_same_kind("op", {&a, &none}); }) == "op: an operand is undefined");
 }
 
+TEST_CASE("a view of a slice begins in the slice") {
+  const Tensor x =
+      Tensor::from(std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}, DType::f64, Device::cpu);
+  CHECK(x.slice(1, 4).view(8, {2}, DType::f64).to_vector() == std::vector<double>{3, 4});
+  CHECK_THROWS_AS((void)x.slice(1, 2).view(8, {2}, DType::f64), Error);
+}
+
 TEST_CASE("item reads a scalar and empty tensors hold nothing") {
   for_each_device([](Device device) {
     CHECK(Tensor::full({}, 2.5, DType::f32, device).item() == 2.5);
