@@ -187,6 +187,9 @@ std::vector<std::string> read_merges(ByteStream& stream, const std::string& name
   std::vector<std::string> merges;
   LineReader lines(stream, name, kLongestEntry);
   for (std::string_view line; lines.next(line);) {
+    if (lines.line_number() == 1 && line.starts_with(kByteOrderMark)) {
+      lines.fail("a byte order mark, expected merges without one");
+    }
     if (line.starts_with("#version") || line.empty()) continue;
     const std::size_t blank = line.find(' ');
     const bool two = blank != line.npos && blank > 0 && blank + 1 < line.size() &&

@@ -183,6 +183,8 @@ TEST_CASE("vocabularies that are broken are refused with file, line and reason")
   CHECK(contains(error_of_bpe(folder, "vocab.json", R"({"a": 0})"), "for the byte 0"));
   CHECK(contains(error_of_bpe(folder, "merges.txt", "#version: 0.2\na b c\n"), "merges.txt:2"));
   CHECK(contains(error_of_bpe(folder, "merges.txt", "ab\n"), "expected two entries"));
+  CHECK(contains(error_of_bpe(folder, "merges.txt", "\xEF\xBB\xBF#version: 0.2\n"),
+                 "merges.txt:1: a byte order mark, expected merges without one"));
   CHECK(contains(error_of_bpe(folder, "merges.txt", "t qqq\n"), "'qqq' is no entry"));
   CHECK(contains(error_of_bpe(folder, "merges.txt", "q q\n"), "'qq' is no entry"));
 }
