@@ -30,10 +30,14 @@ Json read_if_there(const std::filesystem::path& path) {
   return json;
 }
 
-/// A token's text: a text, or {"content": …}; empty where it is neither.
-std::string content_of(const Json& token) {
+/// A token's text: a text, or {"content": …}. Refuses anything else. `part`: where it stands in the
+/// file `source`.
+std::string content_of(const Json& token, const std::string& source, const std::string& part) {
   const Json& content = token.is_object() ? member(token, "content") : token;
-  return content.is_string() ? content.get<std::string>() : std::string();
+  if (!content.is_string()) {
+    refuse_part(source, part, R"(a text, or {"content": a text, …})", token);
+  }
+  return content.get<std::string>();
 }
 
 /// Refuses a token whose flags are none. `part`: where it stands in the file `source`.
@@ -59,8 +63,8 @@ class AddedTokens {
            const std::string& part) {
     check_flags(token, source, part);
     const auto flag = [&](const char* key) { return member(token, key) == true; };
-    take({{content_of(token), static_cast<std::int32_t>(number), flag("lstrip"), flag("rstrip"),
-           flag("single_word"), flag("normalized")},
+    take({{content_of(token, source, part), static_cast<std::int32_t>(number), flag("lstrip"),
+           flag("rstrip"), flag("single_word"), flag("normalized")},
           source});
   }
   void take(const AddedToken& added) {
@@ -69,6 +73,7 @@ class AddedTokens {
   void add_named(const Json& config, const std::string& source) {
     for (const char* key : kNamed) {
       const Json& value = member(config, key);
+      if (value.is_null()) continue;
       if (value.is_array() || (value.is_object() && !value.contains("content"))) {
         for (const Json& token : value) add(token, -1, source, key);
       } else {
@@ -147,8 +152,10 @@ std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::
   }
   const Json config = read_if_there(config_file);
   const Json& decoder = member(config, "added_tokens_decoder");
-  static const Json kNone = Json::object();
-  for (const auto& [number, token] : (decoder.is_object() ? decoder : kNone).items()) {
+  if (!decoder.is_null() && !decoder.is_object()) {
+    refuse_part(config_file, "added_tokens_decoder", "an object of numbers and tokens", decoder);
+  }
+  for (const auto& [number, token] : decoder.items()) {
     const auto id = number_in<std::int64_t>(number);
     if (!id || *id < 0 || *id > kMostEntries) {
       refuse_part(config_file, "added_tokens_decoder", "natural numbers as keys", Json(number));

@@ -84,6 +84,15 @@ TEST_CASE("errors of added tokens name the file, the token and what is wrong wit
        "added_tokens_decoder, 5, lstrip: expected true or false"},
       {"tokenizer_config.json", R"({"mask_token": {"content": "[MASK]", "rstrip": 1}})",
        "mask_token, rstrip: expected true or false"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": ["x"]})",
+       "added_tokens_decoder: expected an object of numbers and tokens"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": {"5": {"lstrip": true}}})",
+       "added_tokens_decoder, 5: expected a text, or {\"content\": a text, …}"},
+      {"tokenizer_config.json", R"({"mask_token": 3})", "mask_token: expected a text, or"},
+      {"special_tokens_map.json", R"({"cls_token": {"lstrip": true}})",
+       "cls_token: expected a text, or"},
+      {"special_tokens_map.json", R"({"additional_special_tokens": ["[E1]", null]})",
+       "additional_special_tokens: expected a text, or"},
       {"special_tokens_map.json",
        R"({"additional_special_tokens": [{"content": "[E1]", "single_word": []}]})",
        "additional_special_tokens, single_word: expected true or false"},
@@ -96,6 +105,8 @@ TEST_CASE("errors of added tokens name the file, the token and what is wrong wit
   }
   CHECK(error("tokenizer_config.json",
               R"({"added_tokens_decoder": {"5": {"content": "[E1]", "lstrip": null}}})") == "");
+  CHECK(error("tokenizer_config.json", R"({"mask_token": null, "added_tokens_decoder": null})") ==
+        "");
 }
 
 TEST_CASE("tokens that files next to a vocab.txt add are not split") {
