@@ -249,7 +249,9 @@ void read_tokeniser(Encoder& encoder) {
     if (bert) return data::read_wordpiece(folder / "vocab.txt");
     return data::read_byte_level_bpe(folder);
   };
-  data::TokeniserConfig(folder).require("truncation_side", "right");
+  const data::TokeniserConfig config(folder);
+  // Padded at the left, texts of BERT's would begin at other positions.
+  for (const char* side : {"truncation_side", "padding_side"}) config.require(side, "right");
   if (!fs::exists(json)) {
     encoder.vocabulary = read_lists();
     return find_special(encoder);

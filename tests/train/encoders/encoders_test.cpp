@@ -331,7 +331,7 @@ TEST_CASE("an encoder with a tokenizer.json alone is read") {
                  "model.type: expected WordPiece, BPE or Unigram"));
 }
 
-TEST_CASE("a tokenizer.json that puts other tokens around a text, or cuts its front, is refused") {
+TEST_CASE("tokenisers with other tokens around a text, or that cut or pad its front, are refused") {
   if (!unicode_or_skip()) return;
   const Folder folder;
   const fs::path bert = copied(folder, "bert");
@@ -388,14 +388,16 @@ TEST_CASE("a tokenizer.json that puts other tokens around a text, or cuts its fr
     }
     CHECK(error_of_processor(good) == "");
   }
-  for (const char* side : {"left", "right"}) {
-    Json config = data::parse_json(read_file(kEncoders / "bert" / "tokenizer_config.json"));
-    config["truncation_side"] = side;
-    std::ofstream(bert / "tokenizer_config.json") << data::json_text(config);
-    const std::string error = error_of<DataError>([&] { (void)load_encoder(bert); });
-    CAPTURE(error);
-    CHECK(contains(error, "tokenizer_config.json: truncation_side: expected \"right\"") ==
-          (std::string(side) == "left"));
+  for (const char* of : {"truncation_side", "padding_side"}) {
+    for (const char* side : {"left", "right"}) {
+      Json config = data::parse_json(read_file(kEncoders / "bert" / "tokenizer_config.json"));
+      config[of] = side;
+      std::ofstream(bert / "tokenizer_config.json") << data::json_text(config);
+      const std::string error = error_of<DataError>([&] { (void)load_encoder(bert); });
+      CAPTURE(error);
+      CHECK(contains(error, fmt::format("tokenizer_config.json: {}: expected \"right\"", of)) ==
+            (std::string(side) == "left"));
+    }
   }
 }
 
