@@ -64,6 +64,7 @@ TEST_CASE("a batch is padded to its longest sequence, rounded up") {
   Folder folder;
   const Dataset data = split_of(folder, sequences_of({5, 9, 3}), 1);
   Batch batch;
+  collate(data, {1, 1, 1}, options_of(3, 64), batch);  // what a batch held before must go
   collate(data, {0, 1, 2}, options_of(3, 64), batch);
   CHECK(batch.width == 16);
   CHECK(batch.nominal_length == 64);

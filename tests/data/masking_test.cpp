@@ -110,6 +110,16 @@ TEST_CASE("masking is a function of seed and visit: an example's is the same in 
   CHECK(both[1] == turned[0]);
 }
 
+TEST_CASE("the two sequences of an example hide other places") {
+  Batch batch = batch_of({64}, 64);
+  batch.sequences = 2;
+  batch.ids[1] = batch.ids[0];
+  batch.mask[1] = batch.mask[0];
+  batch.lengths[1] = batch.unmasked[1] = batch.lengths[0];
+  hide_tokens(batch, options_of(0.5));
+  CHECK(batch.target_at[0] != batch.target_at[1]);
+}
+
 TEST_CASE("every place is hidden equally often over the epochs, alone and in spans") {
   constexpr std::int64_t kWidth = 50, kEpochs = 4000;
   for (const std::int64_t span : {1, 5}) {
@@ -203,6 +213,7 @@ TEST_CASE("masking keeps and replaces the shares of targets that it is told to")
   options.random = 0.2;
   hide_tokens(batch, options);
   int masked = 0, kept = 0, replaced = 0;
+  std::set<std::int32_t> others;  // that stand for a target
   for (std::size_t b = 0; b < 20; ++b) {
     for (std::size_t i = 0; i < 500; ++i) {
       const auto at = static_cast<std::size_t>(batch.target_at[0][b * 500 + i]);
@@ -210,12 +221,12 @@ TEST_CASE("masking keeps and replaces the shares of targets that it is told to")
       masked += id == 31;
       kept += id == whole.ids[0][b * 1000 + at];
       replaced += id != 31 && id != whole.ids[0][b * 1000 + at];
-      if (id != 31) {
-        CHECK(id >= 1);
-        CHECK(id < 21);
-      }
+      if (id != 31 && id != whole.ids[0][b * 1000 + at]) others.insert(id);
     }
   }
+  CHECK(others.size() == 20);  // each id is among them
+  CHECK(*others.begin() == 1);
+  CHECK(*others.rbegin() == 20);
   // 10,000 targets; a replacement is the token itself in one of twenty cases.
   CHECK(masked == doctest::Approx(7000).epsilon(0.03));
   CHECK(kept == doctest::Approx(1100).epsilon(0.1));

@@ -18,6 +18,8 @@ namespace {
 
 constexpr std::int64_t kColumns = 5, kRows = 5, kPixels = kColumns * kRows;
 
+constexpr std::int32_t kBlack = 41;
+
 /// `count` pictures of `length` pixels as 30 1 2 3 4 / 5 6 7 …: place j shows j, but the first 30.
 Batch pictures(std::int64_t count, std::int64_t length = kPixels) {
   Batch batch;
@@ -42,7 +44,7 @@ Batch pictures(std::int64_t count, std::int64_t length = kPixels) {
 BatchOptions options_of(bool mirror, std::int64_t shift) {
   BatchOptions options;
   options.nominal_length = kPixels;
-  options.variations = {kColumns, mirror, shift, 0};
+  options.variations = {kColumns, mirror, shift, kBlack};
   return options;
 }
 
@@ -53,7 +55,7 @@ std::vector<std::int32_t> picture(const Batch& batch, std::int64_t b) {
 
 /// The picture of `pictures()` mirrored, then moved; written down without the program's loop.
 std::vector<std::int32_t> expected(bool mirrored, std::int64_t right, std::int64_t down) {
-  std::vector<std::int32_t> shown(kPixels, 0);
+  std::vector<std::int32_t> shown(kPixels, kBlack);
   for (std::int64_t row = 0; row < kRows; ++row) {
     for (std::int64_t column = 0; column < kColumns; ++column) {
       const std::int64_t x = (mirrored ? kColumns - 1 - column : column) + right, y = row + down;
@@ -108,6 +110,7 @@ TEST_CASE("mirroring alone takes half of the pictures, moving alone mirrors none
 TEST_CASE("what a moved picture leaves free is hidden where black pixels are") {
   BatchOptions options = options_of(false, 2);
   options.mask = MaskRule::nonzero;
+  options.variations.black = 0;
   Batch batch = pictures(50);
   vary_pictures(options, batch);
   std::int64_t ones = 0;
@@ -124,7 +127,7 @@ TEST_CASE("a picture that is cut stays as long, black where its end would have g
   Batch batch = pictures(40, length);
   vary_pictures(options_of(true, 0), batch);
   const std::vector<std::int32_t> same = {30, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  const std::vector<std::int32_t> turned = {4, 3, 2, 1, 30, 9, 8, 7, 6, 5, 0, 0, 12};
+  const std::vector<std::int32_t> turned = {4, 3, 2, 1, 30, 9, 8, 7, 6, 5, kBlack, kBlack, 12};
   std::set<std::vector<std::int32_t>> shown;
   for (std::int64_t b = 0; b < 40; ++b) {
     std::vector<std::int32_t> all = picture(batch, b);

@@ -81,8 +81,14 @@ TEST_CASE("a cache gives back what was written, documents shared by examples onc
 
 TEST_CASE("any flipped byte of a cache file is found") {
   Folder folder;
-  const Dataset data = split_of(folder, sequences_of({5, 9, 1, 30}));
-  const auto path = cache_path(folder.path() / "synthetic", "train");
+  {
+    CacheSet set("synthetic", folder.path(), 1, 0);
+    set.classes = 2;
+    set.provenance = R"({"how": "made up"})";
+    for (const auto& tokens : sequences_of({5, 9, 1, 30})) set.split("train").add(1, tokens);
+    set.commit();
+  }
+  const auto path = cache_path(folder.path(), "train");
   const std::string good = read_file(path);
   CHECK(opening(path).empty());
   for (size_t at = 0; at < good.size(); ++at) {
@@ -144,6 +150,38 @@ TEST_CASE("a file that is consistent on the outside cannot lead outside the mapp
   refused(header.labels_at + 4, int32_t{-1});
   CHECK(with(header.examples_at, static_cast<uint32_t>(header.documents - 1)).empty());
   CHECK(with(header.labels_at + 4, static_cast<int32_t>(header.classes - 1)).empty());
+}
+
+TEST_CASE("a header whose checksum fits is refused where its numbers do not fit the file") {
+  Folder folder;
+  const Dataset data = split_of(folder, sequences_of({5, 9}));
+  const std::string good = read_file(cache_path(folder.path() / "synthetic", "train"));
+  const auto with = [&](auto change) {
+    CacheHeader header;
+    std::memcpy(&header, good.data(), sizeof header);
+    change(header);
+    header.header_checksum = checksum(
+        {reinterpret_cast<const uint8_t*>(&header), offsetof(CacheHeader, header_checksum)});
+    std::string bytes = good;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    return opening(folder.write("file.skydata", bytes));
+  };
+  const auto inconsistent = [&](auto change) {
+    CHECK(with(change).find("inconsistent header") != std::string::npos);
+  };
+  CHECK(with([](CacheHeader&) {}).empty());
+  CHECK(with([](CacheHeader& h) { ++h.version; }).find("format version 2, expected 1") !=
+        std::string::npos);
+  inconsistent([](CacheHeader& h) { h.provenance_at = h.file_bytes + 1; });
+  inconsistent([](CacheHeader& h) { h.labels_at = h.provenance_at; });
+  inconsistent([](CacheHeader& h) { h.token_bytes = 3; });
+  inconsistent([](CacheHeader& h) { h.sequences = 0; });
+  inconsistent([](CacheHeader& h) { h.task[31] = 'x'; });
+  inconsistent([](CacheHeader& h) { h.name[31] = 'x'; });
+  inconsistent([](CacheHeader& h) { h.split[15] = 'x'; });
+  // A token of two bytes that begins in the midst of another one.
+  CHECK(with([](CacheHeader& h) { h.token_bytes = 2; }).find("inconsistent tables") !=
+        std::string::npos);
 }
 
 TEST_CASE("splits of different preparations are not taken for one set") {
