@@ -81,9 +81,7 @@ std::int64_t read_glue(ByteStream& stream, const std::string& name, const GlueLa
   }
   std::int64_t left_out = 0;
   while (lines.next(line)) {
-    const bool first_example = !has_header && lines.line_number() == 1;
-    const std::vector<std::string_view> columns =
-        split(first_example ? without_mark(line) : line, '\t');
+    const std::vector<std::string_view> columns = split(line, '\t');
     if (layout.has_broken_rows && columns.size() < wanted) {
       ++left_out;
       continue;
