@@ -30,6 +30,20 @@ TEST_CASE("an output behind links is the links' target, and the links stay") {
   }
   { OutputFile(folder.path() / "two").write("never"); }  // not committed
   CHECK(read_file(target) == "new");
+  const auto files = fs::directory_iterator(folder.path() / "real");
+  CHECK(std::distance(begin(files), end(files)) == 2);  // out.json, new.json
+}
+
+TEST_CASE("a folder that is not committed leaves nothing") {
+  const Folder folder;
+  { OutputFolder(folder.path() / "out").write("in/file", "never"); }
+  CHECK(fs::is_empty(folder.path()));
+}
+
+TEST_CASE("a full disk is an error, also where it is full at the last byte") {
+  CHECK(error_of([] {
+          write_file("/dev/full", "x");
+        }).starts_with("/dev/full: cannot write to it: "));
 }
 
 TEST_CASE("a pipe is written to, and no file takes its place") {

@@ -126,6 +126,15 @@ TEST_CASE("gzip data that are cut or changed are refused by name") {
     CHECK(reading(path).starts_with(path.string() + ": "));
   }
   CHECK(reading(folder.path() / "nothing").find("No such file") != std::string::npos);
+  // As gzip does, what stands behind the last member and is none is left out.
+  const auto open = open_file(folder.write("x.gz", good + good + std::string(3, '\0')));
+  CHECK(read_all(*open, "x", 1 << 20).size() == 2 * text.size());
+}
+
+TEST_CASE("files of a folder come in the order of the numbers in their names") {
+  const Folder folder;
+  for (const char* name : {"s10", "s9", "s007", "s07", "t1", "s"}) folder.write(name, "x");
+  CHECK(visiting(folder.path()) == "s s007 s07 s9 s10 t1 ");
 }
 
 TEST_CASE("archive entries may not climb out of their folder, and cut archives are refused") {

@@ -105,6 +105,22 @@ TEST_CASE("a preview shows the first line that is not blank and hands out every 
   CHECK(Preview(*nothing).first_line().empty());
 }
 
+TEST_CASE("a preview waits for as many bytes as are asked for, however slowly they come") {
+  struct Slow : ByteStream {
+    std::string_view left = "abcd";
+    size_t read(std::span<uint8_t> buffer) override {
+      if (left.empty() || buffer.empty()) return 0;
+      buffer[0] = static_cast<uint8_t>(left[0]);
+      left.remove_prefix(1);
+      return 1;
+    }
+  } slow;
+  Preview preview(slow);
+  CHECK(preview.front(3) == "abc");
+  CHECK(preview.front(9) == "abcd");
+  CHECK(read_all(preview, "", 9).size() == 4);
+}
+
 TEST_CASE("a set says which format its examples had") {
   const auto of = [](const char* text) { return trained_format(parse_json(text)); };
   CHECK(of(R"({"sources": [{"file": "train.csv.gz"}]})") == RecordFormat::csv);
