@@ -391,6 +391,11 @@ TEST_CASE("a tokenizer.json next to vocab.json and merges.txt decides, or differ
   folder.write("tokenizer.json", json_text(whole));
   folder.write("merges.txt", lines_of(merges)[0] + "\n" + lines_of(merges)[2] + "\n");
   CHECK(contains(error(), "merges.txt: number 0 is '"));
+  Json entries = whole["model"]["vocab"];
+  std::swap(entries["a"], entries["b"]);
+  folder.write("merges.txt", merges);
+  folder.write("vocab.json", json_text(entries));
+  CHECK(contains(error(), "vocab.json: number "));
 }
 
 TEST_CASE("a tokenizer.json names the part that is not supported") {

@@ -136,6 +136,35 @@ TEST_CASE("byte-level BPE gives Hugging Face's numbers on hostile texts, and its
   check_vectors(vectors, "space_in_front", *read_byte_level_bpe(folder.path()));
 }
 
+TEST_CASE("byte-level BPE joins the pair that was learnt first, of equals the one to the left") {
+  if (!here_or_skip(knows_unicode(), "utf8proc")) return;
+  const Folder folder;
+  Json vocabulary = Json::object();
+  std::string merges = "#version: 0.2\n";
+  const Json all = parse_json(read_file(kVectors / "bpe/vocab.json"));
+  for (const auto& [entry, number] : all.items()) {
+    if (decode_utf8(entry, "entry").size() == 1) vocabulary[entry] = vocabulary.size();
+  }
+  for (const char* merge : {"z z", "y z", "x y", "x yz", "# #"}) {
+    std::string entry = merge;
+    std::erase(entry, ' ');
+    vocabulary[entry] = vocabulary.size();
+    merges += std::string(merge) + "\n";
+  }
+  folder.write("vocab.json", json_text(vocabulary));
+  folder.write("merges.txt", merges);
+  const auto bpe = read_byte_level_bpe(folder.path());
+  const auto pieces = [&](const char* text) {
+    std::string text_of;
+    for (const std::int32_t token : bpe->encode(text, "text")) text_of += bpe->entry(token) + " ";
+    return text_of;
+  };
+  CHECK(pieces("zzz") == "zz z ");
+  CHECK(pieces("xyz") == "xyz ");  // "y z" first, behind which no "x y" stands
+  CHECK(pieces("xy") == "xy ");
+  CHECK(pieces("##") == "## ");
+}
+
 TEST_CASE("a tokenizer_config.json next to a vocabulary says what is kept of a text") {
   if (!here_or_skip(knows_unicode(), "utf8proc")) return;
   const Folder folder;
@@ -348,5 +377,6 @@ TEST_CASE("--tokens takes a kind, with a file where the kind has one") {
   CHECK(contains(refused("wordpiece"), "expected wordpiece:FILE, got 'wordpiece'"));
   CHECK(contains(refused("bpe:"), "expected bpe:FOLDER"));
   CHECK(contains(refused("bytes:x"), "expected bytes, got 'bytes:x'"));
+  CHECK(contains(refused("bytes:"), "expected bytes, got 'bytes:'"));
   CHECK(contains(refused("word:x"), "known: bytes, words, integers, sentencepiece:FILE"));
 }

@@ -64,6 +64,19 @@ TEST_CASE("Unigram gives Hugging Face's numbers on hostile texts, however a file
   }
 }
 
+TEST_CASE("Unigram takes the longer of two ways alike, and what is unknown where that is better") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  Json json = pieces();
+  json["added_tokens"] = Json::array();
+  json["model"]["vocab"] = parse_json(
+      R"([["<unk>", 0], ["ab", -2], ["a", -1], ["b", -1], ["xy", -50], ["yy", -1], ["y", -60]])");
+  json["model"]["unk_id"] = 0;
+  const auto unigram = unigram_with(folder, Json::object(), json);
+  CHECK(unigram->encode("ab", "text") == Numbers{1});
+  CHECK(unigram->encode("xyy", "text") == Numbers{0, 5});  // -70 - 1, not -50 - 60
+}
+
 TEST_CASE("Unigram's tokens are texts again, and characters that are no piece are their bytes") {
   if (!unicode_or_skip()) return;
   const Folder folder;
