@@ -203,6 +203,30 @@ TEST_CASE("splits of different preparations are not taken for one set") {
         }).find("holds split test") != std::string::npos);
 }
 
+TEST_CASE("a set of another version of its generator, or of two provenances, is refused") {
+  const Folder folder;
+  const TaskInfo& task = find_task("listops");
+  const auto make = [&](const char* name, const char* provenance) {
+    CacheSet set(task.name, folder.path() / name / "listops", 1, task.token_offset);
+    set.classes = 10;
+    set.provenance = provenance;
+    for (const char* split : {"train", "dev", "test"}) {
+      set.split(split).add(1, std::vector<uint8_t>{1});
+    }
+    set.commit();
+  };
+  make("old", R"({"how": "generated", "generator": "old one"})");
+  CHECK(error_of<DataError>([&] {
+          (void)open(task, folder.path() / "old", "train");
+        }).find("made by 'old one', expected 'official ListOps") != std::string::npos);
+  make("read", R"({"how": "read"})");
+  CHECK(is_prepared(task, folder.path() / "read"));
+  std::filesystem::copy_file(folder.path() / "old/listops/dev.skydata",
+                             folder.path() / "read/listops/dev.skydata",
+                             std::filesystem::copy_options::overwrite_existing);
+  CHECK_FALSE(is_prepared(task, folder.path() / "read"));
+}
+
 TEST_CASE("what is left of a set is completed by the same contents, and by no others") {
   Folder folder;
   const TaskInfo& task = small_listops(folder.path(), 50, 1, 1);

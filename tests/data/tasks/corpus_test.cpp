@@ -112,6 +112,11 @@ TEST_CASE("a corpus is packed: every document once, in order, with its end, in o
   CHECK(seen.size() == 200);
   for (const auto& [document, times] : seen) CHECK(times == 1);
 
+  options.length = 1;  // no rest
+  REQUIRE(corpus.prepare(corpus.folder.path() / "all.text", options).empty());
+  for (const SplitFacts& split : describe(corpus.task, corpus.folder.path() / "sets").splits) {
+    CHECK(split.min_length == 1);
+  }
   const std::string before = corpus.split("train").fingerprint();
   options.threads = 2;
   REQUIRE(corpus.prepare(corpus.folder.path() / "all.text", options).empty());

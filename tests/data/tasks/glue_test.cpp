@@ -149,6 +149,14 @@ TEST_CASE("rows of GLUE's files with other columns are named, but for those of t
   CHECK(said.error.empty());
   CHECK(contains(said.warnings, "1 rows without all columns are left out"));
   CHECK(own.split("test").size() == 10);
+  CHECK(contains(
+      prepare("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "7\t1\t2\tHow\tWhy\t", pair)
+          .error,
+      "dev.tsv:12: an empty column"));
+  CHECK(contains(prepare("index\tquestion\tsentence\tlabel", "7\tHow?\t\t1",
+                         [](int i) { return "7\tHow?\tWhy?\t" + std::to_string(i % 2); })
+                     .error,
+                 "dev.tsv:12: an empty column"));
   fs::remove(own.folder.path() / "glue/dev.tsv");
   CHECK(contains(own.prepare(own.folder.path() / "glue").error, "no dev.tsv"));
 }

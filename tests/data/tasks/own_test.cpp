@@ -48,6 +48,9 @@ TEST_CASE("rows that are broken are refused with file, row and reason") {
   CHECK(contains(text_of("\tb\n"), "empty label"));
   CHECK(contains(text_of("a\t\n"), "empty text"));
   CHECK(contains(text_of("a\x01\tb\n"), "control characters"));
+  CHECK(text_of(std::string(200, 'a') + "\tb\n").empty());
+  CHECK(contains(text_of(std::string(201, 'a') + "\tb\n"), "more than 200 bytes"));
+  CHECK(contains(text_of("label\ttext\ttext2\na\tb\t\n"), "own:2: empty second text"));
 
   const RecordOptions json{RecordFormat::jsonl};
   CHECK(text_of("{\"label\": 1, \"text\": \"a\"}\n\n{\"label\": true, \"text\": \"b\"}", json)
@@ -148,6 +151,15 @@ TEST_CASE("a folder with train, dev and test is taken as it is") {
   CHECK(own.split("test").label(2) == 0);  // eggs, ham, spam
   own.folder.write("mine/dev.tsv", "ham\tfive\n");
   CHECK(contains(own.prepare(own.folder.path() / "mine").error, "expected one file for dev"));
+  fs::remove(own.folder.path() / "mine/dev.jsonl");
+  own.folder.write("mine/dev.tsv", "");
+  CHECK(contains(own.prepare(own.folder.path() / "mine").error, "no example for split dev in "));
+  own.folder.write("mine/dev.tsv", "label\ttext\ttext2\nham\tfive\tfiver\n");
+  CHECK(contains(own.prepare(own.folder.path() / "mine").error, "two texts, unlike "));
+  PrepareOptions options;
+  options.stratify = true;
+  CHECK(contains(own.prepare(own.folder.path() / "mine", options).error,
+                 "--stratify: the folder is split already"));
 }
 
 TEST_CASE("what is exported shows each split, and prepared again is the same set") {
@@ -174,18 +186,21 @@ TEST_CASE("what is exported shows each split, and prepared again is the same set
                  "train.tsv is there already"));
   CHECK(read_file(exported / "train.tsv") == kept);
 
-  // A text with line ends takes JSON Lines.
-  fs::remove_all(exported);
-  std::string lines;
-  for (int i = 0; i < 20; ++i) {
-    lines += json_text({{"label", i % 2}, {"text", "a\nb\t" + std::to_string(i)}}) + "\n";
+  for (const char* end : {"\n", "\r"}) {  // a text with line ends takes JSON Lines
+    CAPTURE(end);
+    fs::remove_all(exported);
+    std::string lines;
+    for (int i = 0; i < 20; ++i) {
+      const std::string text = std::string("a") + end + "b\t" + std::to_string(i);
+      lines += json_text({{"label", i % 2}, {"text", text}}) + "\n";
+    }
+    REQUIRE(own.prepare(own.folder.write("own.jsonl", lines)).error.empty());
+    const std::vector<std::string> broken = fingerprints();
+    export_official(own.task, own.folder.path(), exported);
+    CHECK(fs::exists(exported / "train.jsonl"));
+    CHECK(own.prepare(exported).error.empty());
+    CHECK(fingerprints() == broken);
   }
-  REQUIRE(own.prepare(own.folder.write("own.jsonl", lines)).error.empty());
-  const std::vector<std::string> broken = fingerprints();
-  export_official(own.task, own.folder.path(), exported);
-  CHECK(fs::exists(exported / "train.jsonl"));
-  CHECK(own.prepare(exported).error.empty());
-  CHECK(fingerprints() == broken);
 }
 
 TEST_CASE("CSV may quote commas and line ends, and its header may name the columns") {
@@ -300,4 +315,9 @@ TEST_CASE("a stratified split gives every class its share of each split") {
   CHECK(facts.splits[1].label_counts == std::vector<std::int64_t>{10, 1});
   CHECK(facts.splits[2].label_counts == std::vector<std::int64_t>{10, 1});
   CHECK(contains(to_text(facts), " often 75, rare 3\n"));
+  CHECK(contains(facts.provenance, "\"stratified\":true"));
+  lines.resize(lines.find("often\ttext 48"));  // three of the rare ones are left
+  REQUIRE(own.prepare(own.folder.write("own.tsv", lines), options).error.empty());
+  const Description few = describe(own.task, own.folder.path());
+  for (const SplitFacts& split : few.splits) CHECK(split.label_counts.at(1) > 0);
 }
