@@ -249,6 +249,16 @@ TEST_CASE("pre-training grows lengths over the same share of its own steps") {
 }
 
 TEST_CASE(
+    "pre-training hides by the run's seed, and never the token that pooling=cls puts in front") {
+  Choices wanted = choices(sets("pretrain_steps=300"), "text");
+  wanted.seed = 9;
+  CHECK(resolve(wanted).pretraining.masking.seed == 9);
+  CHECK(resolve(wanted).pretraining.masking.first == 0);
+  wanted.values = sets("pretrain_steps=300 pooling=cls");
+  CHECK(resolve(wanted).pretraining.masking.first == 1);
+}
+
+TEST_CASE(
     "a short pre-training warms up over a tenth of its steps unless the user says otherwise") {
   const auto warmup = [](std::vector<Choice> values) {
     return setting(resolve(choices(std::move(values))), "pretrain_warmup");

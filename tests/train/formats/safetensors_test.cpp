@@ -43,6 +43,9 @@ TEST_CASE("safetensors come back with names, shapes, dtypes, values and metadata
                                             {"empty", numbers({0, 4}, DType::f32, 0)},
                                             {"scalar", numbers({}, DType::i32, 9)}};
   write_safetensors(path, tensors, {{"note", "quotes \" and \n lines"}});
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, read_file(path).data(), sizeof header_bytes);
+  CHECK(header_bytes % 8 == 0);  // so that the numbers are aligned
   const SafetensorsFile file = read_safetensors(path);
   CHECK(file.metadata.at("note") == "quotes \" and \n lines");
   REQUIRE(file.tensors.size() == tensors.size());

@@ -26,6 +26,10 @@ TEST_CASE("balanced weights make each class worth as much, given ones are scaled
   CHECK(given[1] == doctest::Approx(3 * given[0]));
   CHECK(5 * given[0] + 4 * given[1] == doctest::Approx(9));
   CHECK(class_weights("2,2", train) == std::vector<double>{1, 1});
+  const data::Dataset one = train.slice(0, 1);  // no example of class 1
+  CHECK(class_weights("balanced", one) == std::vector<double>{1, 0});
+  CHECK(error_of<UsageError>([&] { (void)class_weights("0,1", one); }) ==
+        "class_weights: 0,1 leaves no training example that counts");
   for (const char* wrong :
        {"1", "1,2,3", "1,-1", "1,,2", "1,2,", "", "even", "0,0", "1,inf", "nan,1"}) {
     CAPTURE(wrong);

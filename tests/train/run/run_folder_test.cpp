@@ -68,8 +68,9 @@ TEST_CASE("files of a run's names are replaced only when asked, and other progra
   }
   // A run that was killed at its start leaves these two, which are not in the way.
   folder.write("run/.lock", "");
-  folder.write("run/config.json.77.tmp", "{");
+  const auto unfinished = folder.write("run/config.json.77.tmp", "{");
   RunFolder run(events.parent_path(), RunFolder::Existing::refuse);
+  CHECK_FALSE(std::filesystem::exists(unfinished));
   run.start_metrics({});
   CHECK(read_file(events) == "theirs");
 }
@@ -126,7 +127,7 @@ TEST_CASE("metrics are cut back to the step of the checkpoint") {
   const Folder folder;
   RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
   run.start_metrics({});
-  for (const int step : {10, 20, 30}) run.add_metric({{"kind", "train"}, {"step", step}});
+  for (const int step : {10, 20, 21}) run.add_metric({{"kind", "train"}, {"step", step}});
   run.add_metric({{"kind", "eval"}, {"split", "dev"}, {"step", 20}, {"loss", 1.5}});
   run.add_metric({{"kind", "final"}, {"split", "dev"}, {"step", 20}});
   {
