@@ -92,7 +92,7 @@ class Skyformer final : public Method {
   Var reference(const InputVars& in, const Tensor& mask, const Draws& draws,
                 const Call& call) const override {
     const Var q = in.q, k = in.k, v = in.v;
-    const Tensor& table = draws.get("landmarks");  // [B, A, L] or [B, H, A, L]
+    const Tensor& table = landmark_table(draws);  // [B, A, L] or [B, H, A, L]
     const std::int64_t n = q.size(2), sets = table.size(-2), size = table.size(-1);
     const double s = scale(q.size(3));
     const Var x = concat({mask_rows(q, mask, s), mask_rows(k, mask, s)}, 2);  // [B, H, 2 N, D]
@@ -145,7 +145,7 @@ class Skyformer final : public Method {
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
-    const Tensor& table = draws.get("landmarks");
+    const Tensor& table = landmark_table(draws);
     const double factor = scale(in.q.size(3));
     Saved s;
     s.x = {in.q, in.mask, factor};  // (1)
@@ -193,6 +193,14 @@ class Skyformer final : public Method {
  private:
   [[nodiscard]] double scale(std::int64_t head_width) const {
     return config_.scale > 0 ? config_.scale : std::pow(static_cast<double>(head_width), -0.25);
+  }
+
+  /// Its last axis but one tells the sets apart, so it must be there.
+  [[nodiscard]] static const Tensor& landmark_table(const Draws& draws) {
+    const Tensor& table = draws.get("landmarks");
+    ENSURE(table.rank() == 3 || table.rank() == 4,
+           "skyformer: draws: landmarks: expected i32 [B, A, L] or [B, H, A, L], got ", table);
+    return table;
   }
 
   Config config_;

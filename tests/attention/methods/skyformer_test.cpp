@@ -67,6 +67,17 @@ TEST_CASE("accumulating a set of landmarks with itself doubles the kernel matrix
   CHECK(worst.error < 1e-11);
 }
 
+TEST_CASE("landmarks without an axis of sets are refused: the batch would be taken for it") {
+  const Sizes sizes{.batch = 2, .heads = 2, .n = 12, .width = 4};
+  const Problem problem = make_problem(skyformer(), sizes, Padding::none);
+  for (const Shape& shape : {Shape{2, 4}, Shape{8}}) {
+    const auto rows = table({0, 5, 12, 23, 1, 6, 13, 20}, shape);
+    CHECK_THROWS_WITH_AS((void)run_with({}, problem, sizes, rows),
+                         doctest::Contains("expected i32 [B, A, L] or [B, H, A, L], got i32"),
+                         Error);
+  }
+}
+
 TEST_CASE("the default scale is the fourth root of the inverse head width") {
   const Problem problem = make_problem(skyformer(), kSmall, Padding::none);
   const Tensor rows = table({1, 4, 13, 20}, {1, 1, 4});
