@@ -38,8 +38,9 @@ struct CombinedRows {
 /// One layer's attention. Each sentence of this contract is a test case over all methods
 /// (tests/attention/methods_test.cpp and contract_test.cpp, unless another file is named).
 ///
-/// Padding         A padded key has no weight: what stands at padded positions changes no real
-///                 position's output, and gets a gradient of exactly zero. What comes out at padded
+/// Padding         A padded key has no weight: what numbers stand at padded positions changes no real
+///                 position's output, and they get a gradient of exactly zero. Infinity and NaN are
+///                 no numbers: a weight of zero times either is NaN. What comes out at padded
 ///                 queries is up to the method; their cotangent, where the caller leaves one, may
 ///                 reach real keys and values. (Not with Spec::reads_padding.)
 /// Empty sequence  An example without any real token gives finite output and gradients.
