@@ -31,14 +31,6 @@ bool Var::needs_grad() const { return defined() && tape().node_at(node_).needs_g
 
 // ---- leaves and nodes --------------------------------------------------------------------------
 
-namespace {
-
-void require_float(const char* caller, const Tensor& t) {
-  ENSURE(t.defined() && t.dtype() != DType::i32, caller, ": expected a f32 or f64 tensor, got ", t);
-}
-
-}  // namespace
-
 Tape::Tape(Mode mode) : mode_(mode), place_(TapePlace::take(this)) {}
 Tape::~Tape() { place_.leave(); }
 
@@ -75,19 +67,19 @@ Var Tape::parameter(Parameter& parameter) {
 }
 
 Var Tape::input(Tensor value) {
-  require_float("Tape::input", value);
+  tensor::require_float("Tape::input", value);
   return leaf(std::move(value), true, nullptr, true);
 }
 
 Var Tape::constant(Tensor value) {
-  require_float("Tape::constant", value);
+  tensor::require_float("Tape::constant", value);
   return leaf(std::move(value), false);
 }
 
 std::vector<Var> Tape::record_several(const char* name, std::span<const Var> inputs,
                                       std::vector<Tensor> values, BackwardOfSeveral backward) {
   ENSURE(!values.empty(), name, ": expected at least one output, got none");
-  for (const Tensor& value : values) require_float(name, value);
+  for (const Tensor& value : values) tensor::require_float(name, value);
   Node node;
   node.name = name;
   for (const Var& input : inputs) {

@@ -11,7 +11,8 @@ namespace {
 
 /// x: [..., E] of floats with E > 0.
 void require_rows(const char* op, const Tensor& x) {
-  ENSURE(x.defined() && x.dtype() != DType::i32 && x.rank() > 0 && x.size(-1) > 0, op,
+  require_float(op, x);
+  ENSURE(x.rank() > 0 && x.size(-1) > 0, op,
          ": expected an f32 or f64 tensor [..., E] with E > 0, got ", x);
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/observers.hpp"
 #include "autograd/ops.hpp"
 #include "nn/optimizer.hpp"
 #include "tensor/core/storage.hpp"

@@ -15,6 +15,8 @@
 namespace skytape::train {
 namespace {
 
+static_assert(data::kMaxSequences == nn::kMaxSequences, "a batch's sequences are the model's");
+
 constexpr std::int64_t kAlignment = 64;  // of a microbatch's arrays, for vector loads
 
 /// The numbers before the microbatches. Of each of these follow ids and mask of each sequence,
