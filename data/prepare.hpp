@@ -44,8 +44,8 @@ struct PrepareOptions {
 
 /// Returns the first flag that is given and that only custom data heed; empty: none is given.
 [[nodiscard]] std::string flag_of_custom_data(const PrepareOptions& options);
-/// The same for the flags that say how rows are read, which a corpus and IMDb's reviews do not
-/// have.
+/// Returns the first flag that is given and that says how rows are read, which a corpus and IMDb's
+/// reviews do not have; empty: none is given.
 [[nodiscard]] std::string flag_of_rows(const PrepareOptions& options);
 
 /// Reads or generates all splits of `task` into `<root>/<task>/*.skydata`, once: a complete cache

@@ -126,7 +126,7 @@ TEST_CASE("gzip data that are cut or changed are refused by name") {
     CHECK(reading(path).starts_with(path.string() + ": "));
   }
   CHECK(reading(folder.path() / "nothing").find("No such file") != std::string::npos);
-  // As gzip does, what stands behind the last member and is none is left out.
+  // The reader leaves out bytes behind the last member that begin no other one, as gzip does.
   const auto open = open_file(folder.write("x.gz", good + good + std::string(3, '\0')));
   CHECK(read_all(*open, "x", 1 << 20).size() == 2 * text.size());
 }
