@@ -26,9 +26,6 @@ int32_t fill_mask(MaskRule rule, int64_t length, const int32_t* ids, float* mask
 
 namespace {
 
-/// Places that a batch keeps free in front of a sequence.
-int64_t places_before(const BatchOptions& options) { return options.first_token >= 0 ? 1 : 0; }
-
 /// Places of a sequence in a batch, if training did not cut it: its tokens after dropping and
 /// max_length, and what stands before them.
 int64_t whole_length(const Dataset& data, int64_t row, int sequence, const BatchOptions& options) {
@@ -37,8 +34,7 @@ int64_t whole_length(const Dataset& data, int64_t row, int sequence, const Batch
     const std::span<const uint8_t> tokens = data.tokens(row, sequence);
     length -= std::count(tokens.begin(), tokens.end(), static_cast<uint8_t>(options.drop_token));
   }
-  const int64_t most = options.max_length > 0 ? options.max_length : options.nominal_length;
-  return std::min(std::min(length, most) + places_before(options), options.nominal_length);
+  return std::min(length, options.most_tokens()) + options.places_before();
 }
 
 int64_t shown_length(const Dataset& data, int64_t row, int sequence, const BatchOptions& options) {
@@ -51,7 +47,7 @@ int64_t shown_length(const Dataset& data, int64_t row, int sequence, const Batch
 template <class Token> int32_t fill_row(std::span<const Token> tokens, int64_t length,
                                         int64_t left_out, int64_t width, int offset,
                                         const BatchOptions& options, int32_t* ids, float* mask) {
-  const int64_t first = places_before(options);
+  const int64_t first = options.places_before();
   if (first == 1) ids[0] = options.first_token;
   // Tokens [gap, gap + left_out) of those that are not dropped stay away.
   const int64_t gap = options.keep == Keep::ends ? (length - first + 1) / 2 : length - first;
@@ -80,7 +76,7 @@ void validate(const Dataset& data, const BatchOptions& options) {
          ", expected at least 1");
   ENSURE(options.round_to > 0, "batches: round_to is ", options.round_to, ", expected at least 1");
   ENSURE(options.window > 0, "batches: window is ", options.window, ", expected at least 1");
-  ENSURE(options.grow_steps >= 0 && options.grow_start > places_before(options) &&
+  ENSURE(options.grow_steps >= 0 && options.grow_start > options.places_before() &&
              (options.grow_steps == 0 || options.grow_start <= options.nominal_length),
          "batches: lengths grow from ", options.grow_start, " to ", options.nominal_length,
          " over ", options.grow_steps,
@@ -137,7 +133,7 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
       const int32_t ones = data.token_bytes() == 1 ? fill(data.tokens(rows[b], sequence))
                                                    : fill(data.wide_tokens(rows[b], sequence));
       batch.unmasked[sequence][b] = ones;
-      batch.real_tokens += ones - places_before(options);
+      batch.real_tokens += ones - options.places_before();
     }
   }
 }

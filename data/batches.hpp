@@ -5,6 +5,7 @@
 // does not grow with the data set.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -53,6 +54,14 @@ struct BatchOptions {
   Keep keep = Keep::front;
   Variations variations = {};  // in which a training stream shows pictures
   int64_t cut_to = 0;  // places of a sequence in this batch, the training stream's; 0: max_length
+
+  /// Places that a batch keeps free in front of a sequence.
+  [[nodiscard]] int64_t places_before() const { return first_token >= 0 ? 1 : 0; }
+  /// Tokens of a sequence that a batch has room for; what follows them is not read.
+  [[nodiscard]] int64_t most_tokens() const {
+    const int64_t room = nominal_length - places_before();
+    return max_length > 0 ? std::min(max_length, room) : room;
+  }
 };
 
 /// Returns the length that the training stream cuts sequences to in a step: grow_start for

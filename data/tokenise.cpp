@@ -60,13 +60,10 @@ std::vector<std::int32_t> pixel_ids(std::string_view line, const std::string& pl
 /// The ids of a sequence that a batch shows.
 std::vector<std::int32_t> shown_ids(const std::vector<std::int32_t>& tokens,
                                     const BatchOptions& options) {
-  const std::size_t before = options.first_token >= 0 ? 1 : 0;  // places in front of a sequence
-  const auto nominal = static_cast<std::size_t>(options.nominal_length);
-  const auto own = options.max_length > 0 ? static_cast<std::size_t>(options.max_length) : nominal;
-  const std::size_t most = std::min(own + before, nominal);
-  std::vector<std::int32_t> ids(before, options.first_token);
+  const std::int64_t before = options.places_before(), most = before + options.most_tokens();
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(before), options.first_token);
   for (const std::int32_t id : tokens) {
-    if (ids.size() == most) break;
+    if (std::ssize(ids) == most) break;
     if (id != options.drop_token) ids.push_back(id);
   }
   return ids;
@@ -148,7 +145,7 @@ Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
           fill_mask(options.mask, length, ids.data(), batch.mask[t].data() + b * width);
       batch.lengths[t].push_back(length);
       batch.unmasked[t].push_back(ones);
-      batch.real_tokens += ones - (options.first_token >= 0 ? 1 : 0);
+      batch.real_tokens += ones - options.places_before();
     }
   }
   return batch;

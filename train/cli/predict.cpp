@@ -58,7 +58,7 @@ class Predictor {
     const data::BatchOptions& batches = config.batches;
     cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& sequence) {
       const auto dropped = std::count(sequence.begin(), sequence.end(), batches.drop_token);
-      return std::ssize(sequence) - dropped > batches.max_length;
+      return std::ssize(sequence) - dropped > batches.most_tokens();
     });
     for (const std::vector<std::int32_t>& sequence : tokens) {
       waiting_tokens_ += static_cast<std::int64_t>(sequence.size());
@@ -97,7 +97,7 @@ class Predictor {
       lines.push_back(
           fmt::format("{} of {} examples are longer than the {} tokens that the run "
                       "reads: their ends were not read",
-                      cut_, done_, saved_.config.batches.max_length));
+                      cut_, done_, saved_.config.batches.most_tokens()));
     }
     if (labelled_.value_or(false)) {
       lines.push_back(fmt::format("accuracy {:.2f} %: {} of {} examples have the label in the file",

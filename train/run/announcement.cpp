@@ -49,12 +49,12 @@ std::string what_is_cut(const OpenRun& run) {
   const data::Dataset& train = run.splits.train;
   // If tokens are left out on reading, a stored length says nothing.
   if (config.batches.drop_token >= 0) return {};
-  const std::int64_t read = config.batches.max_length, cut = train.longer_than(read);
+  const std::int64_t read = config.batches.most_tokens(), cut = train.longer_than(read);
   if (cut == 0) return {};
   return fmt::format(
-      "{} of {} training {} are longer than max_length = {}: their ends are not read", grouped(cut),
-      grouped(train.size() * config.model.sequences),
-      config.model.sequences == 1 ? "examples" : "texts", read);
+      "{} of {} training {} are longer than {} tokens: their ends are not read (max_length = {})",
+      grouped(cut), grouped(train.size() * config.model.sequences),
+      config.model.sequences == 1 ? "examples" : "texts", read, config.batches.max_length);
 }
 
 std::string how_lengths_grow(const data::BatchOptions& batches) {

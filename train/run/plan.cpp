@@ -140,7 +140,7 @@ void refuse_two_starts(const Request& r, const RunConfig& config) {
 /// Returns whether the weights of --init were pre-trained: then their embedding has a row for
 /// hidden tokens.
 bool starts_pretrained(const RunConfig& config, std::int64_t embedding_rows) {
-  const std::int64_t cls = config.batches.first_token >= 0 ? 1 : 0;
+  const std::int64_t cls = config.batches.places_before();
   const std::int64_t needed = data::mask_id(*config.task) + 1;
   return needed > config.task->vocabulary && embedding_rows == needed + cls;
 }

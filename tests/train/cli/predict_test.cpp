@@ -693,10 +693,21 @@ TEST_CASE("a run says how many of its training texts are cut") {
   const Shop shop;
   std::string rows;
   for (int i = 0; i < 20; ++i)
-    rows += (i % 2 ? "a\t" : "b\t") + std::string(i < 18 ? 40 : 8, 'x') + "\n";
+    rows += (i % 2 ? "a\t" : "b\t") + std::string(i < 18 ? 32 : 31, 'x') + "\n";
   REQUIRE(shop.prepare_from(shop.folder.write("x.tsv", rows)).code == 0);
-  const Finished f = shop.train();
+  const Finished whole = shop.train();
+  CAPTURE(whole.err);
+  CHECK(whole.code == 0);
+  CHECK_FALSE(contains(whole.err, "are not read"));
+
+  // The token of pooling=cls takes one of the 32 places.
+  const Finished cls = shop.train({"ngrams=0", "pooling=cls"});
+  CAPTURE(cls.err);
+  CHECK(cls.code == 0);
+  CHECK(contains(cls.err,
+                 "training examples are longer than 31 tokens: their ends are not read "
+                 "(max_length = 32)"));
+  const Finished f = shop.predict_rows(rows);
   CAPTURE(f.err);
-  CHECK(f.code == 0);
-  CHECK(contains(f.err, "training examples are longer than max_length = 32"));
+  CHECK(contains(f.err, "18 of 20 examples are longer than the 31 tokens that the run reads"));
 }

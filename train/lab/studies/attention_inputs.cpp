@@ -157,7 +157,7 @@ class RunReader {
   /// The example alone, cut to the length asked for, without padding.
   [[nodiscard]] data::Batch collate(std::int64_t row) const {
     data::BatchOptions options = saved_.config.batches;
-    options.max_length = length_ - (options.first_token >= 0 ? 1 : 0);
+    options.max_length = length_ - options.places_before();
     options.trim = true;
     options.round_to = 1;
     data::Batch batch;
