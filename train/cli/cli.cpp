@@ -64,10 +64,10 @@ Choices RunFlags::choices() const {
     if (equals == entry.npos || equals == 0) {
       throw UsageError(fmt::format("--set: expected key=value, got '{}'", entry));
     }
-    c.values.push_back({entry.substr(0, equals), entry.substr(equals + 1), "--set"});
+    c.settings.push_back({entry.substr(0, equals), entry.substr(equals + 1), "--set"});
   }
   const auto flag = [&](const char* key, const std::string& value) {
-    if (!value.empty()) c.values.push_back({key, value, fmt::format("--{}", key)});
+    if (!value.empty()) c.settings.push_back({key, value, fmt::format("--{}", key)});
   };
   flag("steps", steps);
   flag("batch", batch);

@@ -26,7 +26,7 @@ struct EvalFlags {
 
 /// A flag of the user's that the saved configuration of --run decides; empty if there is none.
 std::string overwritten(const RunFlags& flags, const Choices& choices) {
-  if (!choices.values.empty()) return choices.values.front().said_by;
+  if (!choices.settings.empty()) return choices.settings.front().origin;
   for (const char* flag : {"--task", "--attention", "--recipe", "--seed"}) {
     if (flags.said.contains(flag)) return flag;
   }

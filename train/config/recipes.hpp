@@ -12,7 +12,7 @@
 
 namespace skytape::train {
 
-/// An effective value and who said so: "recipe skytape, [text]", "--set", a flag.
+/// A value of a key, and where it comes from: "recipe skytape, [text]", "--set", a flag.
 struct Setting {
   std::string key, value, origin;
 };

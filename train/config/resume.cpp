@@ -57,10 +57,10 @@ void refuse_other_recipe(const Json& saved, Choices choices, const Asked& asked)
   for (Setting& setting : there) {
     unsettle_precision(setting);
     const bool said =
-        std::any_of(choices.values.begin(), choices.values.end(),
-                    [&](const Choice& c) { return one_key(c.key, method) == setting.key; });
+        std::any_of(choices.settings.begin(), choices.settings.end(),
+                    [&](const Setting& c) { return one_key(c.key, method) == setting.key; });
     if (setting.origin.starts_with("--") && !said) {
-      choices.values.push_back({setting.key, setting.value, setting.origin});
+      choices.settings.push_back(setting);
     }
   }
   std::vector<Setting> here = resolve(choices, recipe).settings;

@@ -67,8 +67,8 @@ void check_together(const RunConfig& c) {
 }
 
 void check_effects(const Choices& choices, const RunConfig& config) {
-  for (const Choice& choice : choices.values) {
-    if (choice.said_by == "--init") continue;  // taken over, nobody asked for it
+  for (const Setting& choice : choices.settings) {
+    if (choice.origin == "--init") continue;  // taken over, nobody asked for it
     const KeyInfo* const key = find_key(choice.key);
     const std::string why = key == nullptr ? "" : idle_because(config.settings, *key);
     if (!why.empty()) {

@@ -207,17 +207,16 @@ RunConfig moved_to(Device device, RunConfig config) {
 }
 
 Choices for_pretraining(Choices choices) {
-  for (Choice& choice : choices.values) {
+  for (Setting& choice : choices.settings) {
     for (const char* key : {"steps", "lr", "warmup"}) {
       if (choice.key == key) choice.key = std::string("pretrain_") + key;
     }
   }
   // Keys that a recipe gives as a part of its steps, as length_warmup, are then a part of these.
-  const auto steps = std::find_if(choices.values.begin(), choices.values.end(),
-                                  [](const Choice& c) { return c.key == "pretrain_steps"; });
-  if (steps == choices.values.end() || steps->value == "0") return choices;
-  const Choice same = {"steps", steps->value, steps->said_by};
-  choices.values.push_back(same);
+  const Setting* const steps = find_setting(choices.settings, "pretrain_steps");
+  if (steps == nullptr || steps->value == "0") return choices;
+  const Setting same = {"steps", steps->value, steps->origin};
+  choices.settings.push_back(same);
   return choices;
 }
 

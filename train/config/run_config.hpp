@@ -30,11 +30,7 @@ class Vocabulary;
 
 namespace skytape::train {
 
-/// One thing that the user asked for: key, value and how it was said ("--set", "--steps").
-struct Choice {
-  std::string key, value, said_by;
-};
-
+/// The choices of a user.
 struct Choices {
   std::string task = "listops";
   std::string attention = "skyformer";
@@ -42,7 +38,7 @@ struct Choices {
   std::uint64_t seed = 42;
   Device device = Device::cpu;
   std::filesystem::path data_root = "datasets";
-  std::vector<Choice> values;
+  std::vector<Setting> settings;  // those of --set and of flags, which are their origins
 };
 
 enum class Select { best_accuracy, best_loss, last };

@@ -50,7 +50,7 @@ class Resolver {
     for (const Setting& s : recipe_settings(recipe, task_.name, method_.name)) recipe_[s.key] = s;
     recipe_.try_emplace("max_length", Setting{"max_length", std::to_string(task_.max_length),
                                               "task " + std::string(task_.name)});
-    for (const Choice& choice : choices.values) choose(choice);
+    for (const Setting& choice : choices.settings) choose(choice);
     rescale("warmup", "steps", 2);
     rescale("length_hold", user_.contains("length_warmup") ? "length_warmup" : "steps", 0);
     rescale("length_warmup", "steps", 0);
@@ -88,14 +88,13 @@ class Resolver {
     return {key, *fallback, "default of " + method_.name};
   }
 
-  void choose(const Choice& choice) {
+  void choose(const Setting& choice) {
     const std::string key = one_key(choice.key, method_);
-    const std::string& value = choice.value;
     require_known(key);
-    const auto [place, fresh] = user_.try_emplace(key, Setting{key, value, choice.said_by});
+    const auto [place, fresh] = user_.try_emplace(key, Setting{key, choice.value, choice.origin});
     if (!fresh) {
       throw UsageError(fmt::format("{} is set twice: {} by {}, {} by {}", key, place->second.value,
-                                   place->second.origin, value, choice.said_by));
+                                   place->second.origin, choice.value, choice.origin));
     }
   }
 

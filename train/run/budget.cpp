@@ -10,6 +10,7 @@
 #include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "train/config/keys.hpp"
+#include "train/config/settings.hpp"
 #include "train/process/progress.hpp"
 #include "train/run/memory_estimate.hpp"
 #include "train/run/time_left.hpp"
@@ -81,10 +82,8 @@ double training_seconds(const RunConfig& config, const data::Dataset& train, con
 }
 
 void refuse_steps(const Choices& choices) {
-  const std::vector<Choice>& values = choices.values;
-  const bool says_steps =
-      std::any_of(values.begin(), values.end(), [](const Choice& c) { return c.key == "steps"; });
-  if (says_steps) throw UsageError("train: --budget chooses the steps; expected no --steps");
+  if (find_setting(choices.settings, "steps") == nullptr) return;
+  throw UsageError("train: --budget chooses the steps; expected no --steps");
 }
 
 BudgetedSteps steps_within(double seconds, const Choices& choices) {
@@ -100,7 +99,7 @@ BudgetedSteps steps_within(double seconds, const Choices& choices) {
   const Pace pace = measure_pace(fitted(config, splits.train), splits);
   const auto seconds_of = [&](std::int64_t steps) {
     Choices chosen = choices;
-    chosen.values.push_back({"steps", std::to_string(steps), "--budget"});
+    chosen.settings.push_back({"steps", std::to_string(steps), "--budget"});
     return training_seconds(resolve(chosen), splits.train, pace);
   };
   const double least = seconds_of(kFewestSteps);

@@ -103,11 +103,10 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
     if (key == nullptr || key->category != Category::encoder) continue;
     if (any_length && there.key == "max_length") continue;
     if (!idle_because(had, *key).empty()) continue;
-    const bool said = std::any_of(choices.values.begin(), choices.values.end(),
-                                  [&](const Choice& c) { return c.key == there.key; });
+    const bool chosen = find_setting(choices.settings, there.key) != nullptr;
     const std::string value = for_method(there, choices.attention).value;
-    if (said || value == value_of(before.settings, *key)) continue;
-    choices.values.push_back({there.key, value, "--init"});
+    if (chosen || value == value_of(before.settings, *key)) continue;
+    choices.settings.push_back({there.key, value, "--init"});
   }
 }
 
@@ -123,7 +122,7 @@ void fit_budget(Request& r, const Json& saved) {
     return;
   }
   const BudgetedSteps found = steps_within(seconds, r.choices);
-  r.choices.values.push_back({"steps", std::to_string(found.steps), "--budget"});
+  r.choices.settings.push_back({"steps", std::to_string(found.steps), "--budget"});
   Progress().line(
       fmt::format("--budget {}: {} steps, which take {} at the rate measured here, "
                   "evaluations not counted",

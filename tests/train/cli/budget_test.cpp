@@ -61,7 +61,7 @@ TEST_CASE("a time is a number with a unit") {
 
 TEST_CASE("a run takes so long for each step and so long for each token") {
   train::Choices choices;
-  choices.values = {{"steps", "40", "--steps"}, {"batch", "4", "--batch"}};
+  choices.settings = {{"steps", "40", "--steps"}, {"batch", "4", "--batch"}};
   const train::RunConfig config = train::resolve(choices);
   const Folder folder;
   const data::Dataset split =

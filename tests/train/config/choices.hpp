@@ -15,11 +15,11 @@
 
 namespace skytape::test {
 
-using train::Choice, train::Choices, train::RunConfig, train::Setting;
+using train::Choices, train::RunConfig, train::Setting;
 
 /// key=value key=value, as after --set.
-inline std::vector<Choice> sets(const std::string& text) {
-  std::vector<Choice> values;
+inline std::vector<Setting> sets(const std::string& text) {
+  std::vector<Setting> values;
   std::istringstream in(text);
   for (std::string one; in >> one;) {
     const std::size_t sign = one.find('=');
@@ -28,17 +28,17 @@ inline std::vector<Choice> sets(const std::string& text) {
   return values;
 }
 
-inline Choices choices(std::vector<Choice> values = {}, std::string_view task = "listops",
+inline Choices choices(std::vector<Setting> values = {}, std::string_view task = "listops",
                        std::string_view attention = "skyformer") {
   Choices c;
   c.task = task;
   c.attention = attention;
-  c.values = std::move(values);
+  c.settings = std::move(values);
   return c;
 }
 
 /// The same with the papers' model, whose values stay.
-inline Choices of_papers(std::vector<Choice> values = {},
+inline Choices of_papers(std::vector<Setting> values = {},
                          std::string_view attention = "skyformer") {
   Choices c = choices(std::move(values), "listops", attention);
   c.recipe = "skyformer";

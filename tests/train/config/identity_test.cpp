@@ -123,7 +123,7 @@ TEST_CASE("--resume compares what a recipe says now with what the run was starte
   Choices c = choices(sets("features=24 batch=6"), "text");
   c.recipe = file;
   c.seed = 7;
-  c.values.push_back({"steps", "20", "--steps"});
+  c.settings.push_back({"steps", "20", "--steps"});
   const RunConfig started = resolve(c);
   CHECK(started.recipe == "my.recipe (file)");
   CHECK(run_name(started) == "text-skyformer-my.recipe-s7");
@@ -140,14 +140,14 @@ TEST_CASE("--resume compares what a recipe says now with what the run was starte
   CHECK(refusal() ==
         "runs/a/config.json: --resume refuses another configuration: by recipe my.recipe (file): "
         "dropout: 0.2 there, 0.25 here; lr: 1e-3 there, 5e-3 here");
-  again.values = sets("lr=1e-3 dropout=0.2");  // says the old values: the run is the same
+  again.settings = sets("lr=1e-3 dropout=0.2");  // says the old values: the run is the same
   CHECK(refusal() == "");
-  again.values.clear();
+  again.settings.clear();
   again.recipe = "skytape";
   CHECK(refusal().find("by recipe skytape: ") != std::string::npos);
   // Settings that decide no number may be given anew, and count.
   again.recipe = file;
   (void)write("lr=1e-3 warmup=4 dropout=0.2");
-  again.values = sets("checkpoint_every=3");
+  again.settings = sets("checkpoint_every=3");
   CHECK(resume().checkpoint_every == 3);
 }

@@ -19,11 +19,11 @@ using namespace skytape::train;
 
 namespace {
 
-Choices choices(Device device, const std::string& recipe, std::vector<Choice> values = {}) {
+Choices choices(Device device, const std::string& recipe, std::vector<Setting> values = {}) {
   Choices c;
   c.device = device;
   c.recipe = recipe;
-  c.values = std::move(values);
+  c.settings = std::move(values);
   return c;
 }
 
@@ -39,8 +39,8 @@ std::string described(const RunConfig& config) {
 
 std::string precision_of(const Choices& c) { return described(resolve(c)); }
 
-const Choice kAuto = {"precision", "auto", "--precision"};
-const Choice kBf16 = {"precision", "bf16", "--precision"};
+const Setting kAuto = {"precision", "auto", "--precision"};
+const Setting kBf16 = {"precision", "bf16", "--precision"};
 
 }  // namespace
 
@@ -90,7 +90,7 @@ TEST_CASE("a run of auto resumes in the precision it began with, said again or n
   if (!cuda_or_skip()) return;
   for (const bool by_user : {false, true}) {
     CAPTURE(by_user);
-    std::vector<Choice> values;
+    std::vector<Setting> values;
     if (by_user) values.push_back(kAuto);
     const RunConfig config = resolve(choices(Device::cuda, "skytape", values));
     const data::Json saved = to_json(config);

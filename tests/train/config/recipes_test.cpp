@@ -345,7 +345,7 @@ TEST_CASE("a recipe's text says what differs from the defaults, for whom, or wha
   Choices c = choices();
   CHECK(error_of<UsageError>([&] { (void)resolve(c, mine); }) ==
         "recipe mine: no warmup for listops, which has no default");
-  c.values = sets("warmup=2 steps=9 eval_every=3");
+  c.settings = sets("warmup=2 steps=9 eval_every=3");
   CHECK(resolve(c, mine).model.width == 32);
   CHECK(resolve(c, mine).recipe == "mine");
   c.recipe = "skytap";
@@ -398,7 +398,7 @@ TEST_CASE("the settings of a run are a recipe: of the same method, and of others
   const Recipe same = recipe_of_run(to_json(config), "config.json");
   CHECK(same.task == "listops");
   CHECK(same.attention == "linformer");
-  c.values = {};
+  c.settings = {};
   CHECK(to_json(resolve(c, same)) == to_json(config));
   c.attention = "vmean";
   c.task = "text";
@@ -501,9 +501,9 @@ TEST_CASE("a corpus is pre-trained by RoBERTa's recipe, but for what machines de
   CHECK(config.schedule.beta1(0) == 0.9);
   CHECK(config.schedule.beta1(479) == 0.9);
 
-  c.values.push_back({"schedule", "one_cycle", "--set"});
+  c.settings.push_back({"schedule", "one_cycle", "--set"});
   CHECK(pretraining_of(resolve(c)).schedule.beta1(479) == 0.85);
-  c.values.back().value = "triangle";
+  c.settings.back().value = "triangle";
   CHECK(error_of<UsageError>([&] { (void)resolve(c); }).find("one_cycle|inverse_sqrt|cosine|") !=
         std::string::npos);
   // Other tasks train as before.

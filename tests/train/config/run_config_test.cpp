@@ -254,13 +254,13 @@ TEST_CASE(
   wanted.seed = 9;
   CHECK(resolve(wanted).pretraining.masking.seed == 9);
   CHECK(resolve(wanted).pretraining.masking.first == 0);
-  wanted.values = sets("pretrain_steps=300 pooling=cls");
+  wanted.settings = sets("pretrain_steps=300 pooling=cls");
   CHECK(resolve(wanted).pretraining.masking.first == 1);
 }
 
 TEST_CASE(
     "a short pre-training warms up over a tenth of its steps unless the user says otherwise") {
-  const auto warmup = [](std::vector<Choice> values) {
+  const auto warmup = [](std::vector<Setting> values) {
     return setting(resolve(choices(std::move(values))), "pretrain_warmup");
   };
   CHECK(warmup({}).value == "100");
@@ -276,7 +276,7 @@ TEST_CASE(
 TEST_CASE("hidden tokens are replaced by tokens that the run has, and by none else") {
   const auto masking = [](const char* task, const char* drop_close) {
     Choices c = choices({}, task);
-    if (*drop_close != 0) c.values = {{"drop_close", drop_close, "--set"}};
+    if (*drop_close != 0) c.settings = {{"drop_close", drop_close, "--set"}};
     return resolve(c).pretraining.masking;
   };
   CHECK(masking("listops", "0").first_id == 1);

@@ -9,13 +9,13 @@ using namespace skytape::train;
 using data::synthetic::error_of;
 
 TEST_CASE("the texts of a pair are told apart where there are pairs with a mark between") {
-  const auto on = [](std::vector<Choice> values, const char* task, const data::Json& provenance) {
+  const auto on = [](std::vector<Setting> values, const char* task, const data::Json& provenance) {
     Choices c;
-    c.values = std::move(values);
+    c.settings = std::move(values);
     c.task = task;
     return with_vocabulary(resolve(c), provenance);
   };
-  const std::vector<Choice> typed = {{"token_types", "1", "--set"}};
+  const std::vector<Setting> typed = {{"token_types", "1", "--set"}};
   data::Json bytes = data::Json::object();
   bytes["pairs"] = true;
   CHECK(on(typed, "tsv", bytes).model.token_types);

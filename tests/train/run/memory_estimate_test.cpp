@@ -14,10 +14,10 @@ using data::synthetic::error_of;
 
 namespace {
 
-RunConfig config(const std::string& attention, std::vector<Choice> values = {}) {
+RunConfig config(const std::string& attention, std::vector<Setting> values = {}) {
   Choices choices;
   choices.attention = attention;
-  choices.values = std::move(values);
+  choices.settings = std::move(values);
   return resolve(choices);
 }
 

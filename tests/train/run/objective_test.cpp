@@ -13,11 +13,11 @@ using data::synthetic::Folder;
 
 namespace {
 
-RunConfig pretraining(const char* task, std::vector<Choice> values = {}) {
+RunConfig pretraining(const char* task, std::vector<Setting> values = {}) {
   Choices choices;
   choices.task = task;
-  choices.values = std::move(values);
-  choices.values.push_back({"pretrain_steps", "100", "--set"});
+  choices.settings = std::move(values);
+  choices.settings.push_back({"pretrain_steps", "100", "--set"});
   return pretraining_of(resolve(choices));
 }
 

@@ -35,19 +35,19 @@ constexpr ModelSize kSizes[] = {
     {"papers"}, {"minilm", 6, 384, 12, 1536, 30522}, {"bert-base", 12, 768, 12, 3072, 30522}};
 
 /// The recipe keys that the case's size decides.
-std::vector<Choice> choices_of_size(const BenchCase& c) {
+std::vector<Setting> settings_of_size(const BenchCase& c) {
   const ModelSize& size = model_size(c.size);
-  std::vector<Choice> choices;
+  std::vector<Setting> settings;
   if (size.width > 0) {
-    choices = {{"width", std::to_string(size.width), "--size"},
-               {"heads", std::to_string(size.heads), "--size"},
-               {"head_width", "0", "--size"},
-               {"ff_width", std::to_string(size.ff_width), "--size"},
-               {"norm", "post", "--size"}};
+    settings = {{"width", std::to_string(size.width), "--size"},
+                {"heads", std::to_string(size.heads), "--size"},
+                {"head_width", "0", "--size"},
+                {"ff_width", std::to_string(size.ff_width), "--size"},
+                {"norm", "post", "--size"}};
   }
   const int layers = c.layers > 0 ? c.layers : size.layers;
-  if (layers > 0) choices.push_back({"layers", std::to_string(layers), "--size or --layers"});
-  return choices;
+  if (layers > 0) settings.push_back({"layers", std::to_string(layers), "--size or --layers"});
+  return settings;
 }
 
 }  // namespace
@@ -193,15 +193,15 @@ RunConfig configure(const BenchCase& c) {
   choices.attention = c.attention;
   choices.device = c.device;
   choices.seed = kSeed;
-  choices.values = {{"batch", std::to_string(c.batch), "--batch"},
-                    {"accumulate", "1", "the bench"},  // the batch is not the recipe's
-                    {"max_length", std::to_string(c.n), "--n"},
-                    {"precision", c.precision, "--precision"}};
+  choices.settings = {{"batch", std::to_string(c.batch), "--batch"},
+                      {"accumulate", "1", "the bench"},  // the batch is not the recipe's
+                      {"max_length", std::to_string(c.n), "--n"},
+                      {"precision", c.precision, "--precision"}};
   if (attention::find(c.attention).has_option("features")) {
-    choices.values.push_back({"features", std::to_string(c.features), "--features"});
+    choices.settings.push_back({"features", std::to_string(c.features), "--features"});
   }
-  const std::vector<Choice> of_size = choices_of_size(c);
-  choices.values.insert(choices.values.end(), of_size.begin(), of_size.end());
+  const std::vector<Setting> of_size = settings_of_size(c);
+  choices.settings.insert(choices.settings.end(), of_size.begin(), of_size.end());
   // The recipe that trains best changes as we learn; the model that is timed stays the papers'.
   if (c.recipe == "skytape" && c.papers_model) {
     const std::vector<Setting> papers = recipe_settings("skyformer", c.task, c.attention);
@@ -209,17 +209,14 @@ RunConfig configure(const BenchCase& c) {
       const bool shapes = key.category == Category::encoder || key.category == Category::model;
       // The caller says the length and, of the options that methods share, the features.
       if (!shapes || is_shared(key.key) || key.key == "max_length") continue;
-      if (std::any_of(of_size.begin(), of_size.end(),
-                      [&](const Choice& of) { return of.key == key.key; })) {
-        continue;
-      }
+      if (find_setting(of_size, key.key) != nullptr) continue;
       if (!idle_because(papers, key).empty()) continue;
-      choices.values.push_back(
+      choices.settings.push_back(
           {std::string(key.key), value_of(papers, key), "bench: the papers' model"});
     }
   }
   for (const auto& [key, value] : c.options) {
-    choices.values.push_back({c.attention + "." + key, value, "the experiment"});
+    choices.settings.push_back({c.attention + "." + key, value, "the experiment"});
   }
   RunConfig config = resolve(choices);
   config.model.nominal_length = c.n;  // also where n is no power of two

@@ -38,7 +38,7 @@ GridOptions grid_options(const LraFlags& flags) {
   for (const KeyInfo& key : recipe_keys()) {
     if (!flags.without_additions || key.adds.empty()) continue;
     const std::string value(key.standard);
-    options.base.values.push_back({std::string(key.key), value, "--without-additions"});
+    options.base.settings.push_back({std::string(key.key), value, "--without-additions"});
   }
   options.out = flags.out;
   options.pack = flags.pack;

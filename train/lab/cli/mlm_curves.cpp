@@ -40,8 +40,8 @@ CurvesOptions curves_options(const CurvesFlags& flags) {
   options.shares = number_list("--shares", flags.shares, 2, std::int64_t{1} << 20);
   options.base = flags.run.choices();
   options.out = flags.out;
-  const auto choose = [&](const char* key, std::int64_t value, const char* said_by) {
-    options.base.values.push_back({key, std::to_string(value), said_by});
+  const auto choose = [&](const char* key, std::int64_t value, const char* origin) {
+    options.base.settings.push_back({key, std::to_string(value), origin});
   };
   choose("layers", flags.layers, "--layers");
   choose("width", flags.width, "--width");

@@ -28,8 +28,8 @@ std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& ba
     Choices choices = base;
     choices.task = flags.trained_task;
     choices.attention = method;
-    choices.values.push_back({"steps", std::to_string(flags.trained_steps), "--train-steps"});
-    choices.values.push_back({"batch", std::to_string(flags.trained_batch), "--train-batch"});
+    choices.settings.push_back({"steps", std::to_string(flags.trained_steps), "--train-steps"});
+    choices.settings.push_back({"batch", std::to_string(flags.trained_batch), "--train-batch"});
     const RunConfig config = resolve(choices);
     const data::Dataset train = open_splits(config, progress).train;
     all.push_back(trace_gradients(fitted(config, train), train));

@@ -7,6 +7,7 @@
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/identity.hpp"
+#include "train/config/settings.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
 
@@ -53,26 +54,25 @@ GridCell make_run(const CurvesOptions& options, const CurveCell& cell) {
   choices.task = "corpus";
   choices.attention = exact ? "softmax" : "linformer";
   choices.data_root = options.out / "data" / fmt::format("n{}", cell.n);
-  const auto choose = [&](const char* key, const std::string& value, const char* said_by) {
-    choices.values.push_back({key, value, said_by});
+  const auto choose = [&](const char* key, const std::string& value, const char* origin) {
+    choices.settings.push_back({key, value, origin});
   };
   choose("max_length", std::to_string(cell.n), "--lengths");
   choose("batch", std::to_string(options.batch * options.lengths.front() / cell.n), "--batch");
-  const auto said = [&](std::string_view key) {
-    return std::any_of(choices.values.begin(), choices.values.end(),
-                       [&](const Choice& c) { return c.key == key; });
+  const auto chosen = [&](std::string_view key) {
+    return find_setting(choices.settings, key) != nullptr;
   };
   // Linformer drops no attention weights. Exact attention drops none either, so that attention
   // alone is compared, unless the user says how many: that is said of the exact cells.
   if (exact) {
-    if (!said(kDropout) && !said(kDropoutOfSoftmax)) choose(kDropout, "0", "the figure");
+    if (!chosen(kDropout) && !chosen(kDropoutOfSoftmax)) choose(kDropout, "0", "the figure");
   } else {
-    std::erase_if(choices.values,
-                  [](const Choice& c) { return c.key == kDropout || c.key == kDropoutOfSoftmax; });
+    std::erase_if(choices.settings,
+                  [](const Setting& c) { return c.key == kDropout || c.key == kDropoutOfSoftmax; });
     choose("features", std::to_string(cell.k), "--shares");
     choose("linformer.sharing", cell.sharing, "the figure");
   }
-  if (!said("eval_every")) {
+  if (!chosen("eval_every")) {
     const RunConfig all = pretraining_of(resolve(for_pretraining(choices), run.recipe));
     choose("eval_every", std::to_string(std::max<std::int64_t>(1, all.steps() / kEvaluations)),
            "the figure");

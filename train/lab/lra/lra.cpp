@@ -45,12 +45,12 @@ std::vector<std::string> axis(const std::vector<std::string>& values) {
 /// that.
 void refuse_features(const GridOptions& options, const std::string& attention) {
   if (attention::find(attention).has_option("features")) return;
-  for (const Choice& choice : options.base.values) {
+  for (const Setting& choice : options.base.settings) {
     if (choice.key != "features") continue;
     throw UsageError(fmt::format(
         "{} features={} has no effect on {}, which has no such option; --features {} sets them for "
         "the methods that have them",
-        choice.said_by, choice.value, attention, choice.value));
+        choice.origin, choice.value, attention, choice.value));
   }
 }
 
@@ -63,11 +63,11 @@ GridCell make_cell(const GridOptions& options, const std::string& task,
   cell.choices.attention = attention;
   cell.choices.seed = seed;
   const auto choose = [&](const char* key, const std::string& value) {
-    if (!value.empty()) cell.choices.values.push_back({key, value, fmt::format("--{}", key)});
+    if (!value.empty()) cell.choices.settings.push_back({key, value, fmt::format("--{}", key)});
   };
   choose("lr", lr);
   choose("batch", batch);
-  if (!steps.empty()) cell.choices.values.push_back({"steps", steps, "--budget"});
+  if (!steps.empty()) cell.choices.settings.push_back({"steps", steps, "--budget"});
   if (attention::find(attention).has_option("features")) choose("features", options.features);
   refuse_features(options, attention);
   cell.recipe = find_recipe(cell.choices.recipe);
@@ -274,7 +274,7 @@ class Grid {
                                           "--data",      c.data_root.string(),
                                           "--threads",   std::to_string(threads),
                                           "--out",       folder.string()};
-    for (const Choice& choice : c.values) {
+    for (const Setting& choice : c.settings) {
       arguments.insert(arguments.end(), {"--set", choice.key + "=" + choice.value});
     }
     running_.push_back(

@@ -117,7 +117,7 @@ StabilityStudy measure_stability(const StabilityOptions& options) {
       choices.task = task;
       choices.attention = method;
       if (options.batch > 0) {
-        choices.values.push_back({"batch", std::to_string(options.batch), "--batch"});
+        choices.settings.push_back({"batch", std::to_string(options.batch), "--batch"});
       }
       const RunConfig config = resolve(choices);
       try {

@@ -29,7 +29,7 @@ CurvesOptions tiny_options() {
   options.lengths = {16, 32};
   options.shares = {4, 8};
   options.batch = 4;
-  options.base.values = {{"steps", "40", "--steps"}};
+  options.base.settings = {{"steps", "40", "--steps"}};
   options.out = "nowhere";
   return options;
 }
@@ -118,13 +118,13 @@ TEST_CASE("a dropout of attention weights that the user sets is that of the exac
   for (const char* key : {"attention_dropout", "softmax.attention_dropout"}) {
     CAPTURE(key);
     CurvesOptions options = tiny_options();
-    options.base.values.push_back({key, "0.2", "--set"});
+    options.base.settings.push_back({key, "0.2", "--set"});
     for (const CurveCell& cell : curve_cells(options)) {
       const attention::OptionValues& attention = cell.run.config.model.attention_options;
       CHECK(attention.contains("attention_dropout") == (cell.k == 0));
       if (cell.k == 0) CHECK(attention.at("attention_dropout") == "0.2");
     }
-    options.base.values.back().value = "2";
+    options.base.settings.back().value = "2";
     CHECK(
         contains(error_of<UsageError>([&] { (void)curve_cells(options); }), "attention_dropout: "));
   }
@@ -142,7 +142,7 @@ TEST_CASE("sizes that make no grid are refused") {
   CHECK(contains(error_with([](CurvesOptions& o) { o.batch = 3; }),
                  "no whole number of those of 32"));
   CHECK(contains(error_with([](CurvesOptions& o) {
-                   o.base.values.push_back({"widht", "8", "--set"});
+                   o.base.settings.push_back({"widht", "8", "--set"});
                  }),
                  "did you mean 'width'"));
 }

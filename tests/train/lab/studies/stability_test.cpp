@@ -28,14 +28,14 @@ struct Workshop {
     choices.data_root = folder.path();
     for (const auto& [key, value] : {std::pair("max_length", "64"), std::pair("width", "8"),
                                      std::pair("ff_width", "8"), std::pair("batch", "3")}) {
-      choices.values.push_back({key, value, "--set"});
+      choices.settings.push_back({key, value, "--set"});
     }
   }
 
   [[nodiscard]] RunConfig config(const std::string& method, const std::string& steps = "") const {
     Choices c = choices;
     c.attention = method;
-    if (!steps.empty()) c.values.push_back({"steps", steps, "--steps"});
+    if (!steps.empty()) c.settings.push_back({"steps", steps, "--steps"});
     return resolve(c);
   }
   [[nodiscard]] data::Dataset train() const {
