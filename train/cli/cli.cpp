@@ -40,14 +40,14 @@ void RunFlags::declare(const Command& command) {
   command.add_option("--set", set, "key=value: any recipe key, or <method>.<option>").no_default();
 }
 
-void RunFlags::given(const Command& command) {
+void RunFlags::note_given(const Command& command) {
   for (const char* flag :
        {"--task", "--attention", "--recipe", "--seed", "--device", "--threads", "--data"}) {
-    if (command.count(flag) > 0) said.insert(flag);
+    if (command.count(flag) > 0) given.insert(flag);
   }
   const Recipe of_run = find_recipe(recipe);
-  if (!of_run.task.empty() && !said.contains("--task")) task = of_run.task;
-  if (!of_run.attention.empty() && !said.contains("--attention")) attention = of_run.attention;
+  if (!of_run.task.empty() && !given.contains("--task")) task = of_run.task;
+  if (!of_run.attention.empty() && !given.contains("--attention")) attention = of_run.attention;
 }
 
 Choices RunFlags::choices() const {
@@ -59,6 +59,7 @@ Choices RunFlags::choices() const {
   c.seed = seed;
   c.device = parse_device(device);
   c.data_root = data;
+  c.given = given;
   for (const std::string& entry : set) {
     const std::size_t equals = entry.find('=');
     if (equals == entry.npos || equals == 0) {

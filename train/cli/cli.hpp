@@ -41,12 +41,12 @@ struct RunFlags {
   int threads = 0;
   std::vector<std::string> set;  // "key=value"
   std::string steps, batch, lr, features, precision;
-  std::set<std::string> said;  // flags above, but for the last six, that are on the command line
+  std::set<std::string> given;  // Choices::given
 
   void declare(const Command& command);
-  /// Notes what the user said; after parsing. Where the recipe is a run's config.json, task and
-  /// method are that run's unless said.
-  void given(const Command& command);
+  /// Notes which flags are given; after parsing. Where the recipe is a run's config.json, task and
+  /// method are that run's unless given.
+  void note_given(const Command& command);
   /// Sets the threads and puts the choices together; resolve() judges them. UsageError for a
   /// malformed --set or an unknown device.
   [[nodiscard]] Choices choices() const;

@@ -25,10 +25,10 @@ struct EvalFlags {
 };
 
 /// A flag of the user's that the saved configuration of --run decides; empty if there is none.
-std::string overwritten(const RunFlags& flags, const Choices& choices) {
+std::string overwritten(const Choices& choices) {
   if (!choices.settings.empty()) return choices.settings.front().origin;
   for (const char* flag : {"--task", "--attention", "--recipe", "--seed"}) {
-    if (flags.said.contains(flag)) return flag;
+    if (choices.given.contains(flag)) return flag;
   }
   return {};
 }
@@ -38,13 +38,13 @@ SavedModel load(const EvalFlags& flags) {
     throw UsageError("eval: give either --run DIR or --weights FILE.safetensors");
   }
   const Choices choices = flags.run.choices();
-  if (flags.folder.empty()) return load_file(flags.weights, choices, flags.run.said);
-  if (const std::string ignored = overwritten(flags.run, choices); !ignored.empty()) {
+  if (flags.folder.empty()) return load_file(flags.weights, choices);
+  if (const std::string ignored = overwritten(choices); !ignored.empty()) {
     throw UsageError(fmt::format(
         "eval: {} has no effect with --run, whose configuration is saved with it", ignored));
   }
   SavedModel saved = load_run(flags.folder, flags.checkpoint, choices.device);
-  if (flags.run.said.contains("--data")) saved.config.data_root = flags.run.data;
+  if (choices.given.contains("--data")) saved.config.data_root = choices.data_root;
   return saved;
 }
 
@@ -111,7 +111,7 @@ void add_eval(const Command& program) {
                    "answer");
   command.add_option("--draws", flags->options.draws, kDrawsHelp).between(1, kMostDraws);
   command.runs([command, flags] {
-    flags->run.given(command);
+    flags->run.note_given(command);
     return run(*flags);
   });
 }

@@ -47,7 +47,6 @@ Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   request.choices = flags.run.choices();
   request.options = options_of(flags, pretraining ? "pretrain" : "train");
   request.pretraining = pretraining;
-  request.said = flags.run.said;
   request.out = flags.out;
   request.options.ranks = &ranks;
   if (!request.budget.empty() && !ranks.alone()) {
@@ -119,7 +118,7 @@ void add_train(const Command& program) {
                   "train so many seeds from --seed on, one after another, and summarise them")
       .between(1, 10000);
   command.runs([command, flags] {
-    flags->run.given(command);
+    flags->run.note_given(command);
     return with_ranks(ranks_options(*flags),
                       [&](const Ranks& ranks) { return run(*flags, false, ranks); });
   });
@@ -133,7 +132,7 @@ void add_pretrain(const Command& program) {
   command.add_option("--out", flags->out,
                      "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
   command.runs([command, flags] {
-    flags->run.given(command);
+    flags->run.note_given(command);
     return with_ranks(ranks_options(*flags),
                       [&](const Ranks& ranks) { return run(*flags, true, ranks); });
   });

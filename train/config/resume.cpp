@@ -18,7 +18,6 @@ using data::Json;
 /// The user's choices beside a saved configuration, its file, and the flag that names the file.
 struct Asked {
   const Choices& choices;
-  const std::set<std::string>& said;
   const std::string& file;
   const char* flag;
 };
@@ -29,11 +28,11 @@ struct Asked {
                                by, differences));
 }
 
-/// The saved configuration under the names and the seed that are said.
-Json under_said_names(Json saved, const Asked& asked) {
-  if (asked.said.contains("--task")) saved["task"] = asked.choices.task;
-  if (asked.said.contains("--attention")) saved["attention"] = asked.choices.attention;
-  if (asked.said.contains("--seed")) saved["seed"] = asked.choices.seed;
+/// The saved configuration under the names and the seed that are given.
+Json under_given_names(Json saved, const Asked& asked) {
+  if (asked.choices.given.contains("--task")) saved["task"] = asked.choices.task;
+  if (asked.choices.given.contains("--attention")) saved["attention"] = asked.choices.attention;
+  if (asked.choices.given.contains("--seed")) saved["seed"] = asked.choices.seed;
   return saved;
 }
 
@@ -47,7 +46,7 @@ void refuse_another(const Json& saved, Json wanted, const Asked& asked) {
   if (!found.empty()) refuse(asked, "", found);
 }
 
-/// UsageError if the recipe that is said now would have started another run, together with all that
+/// UsageError if the recipe that is given now would have started another run, together with all that
 /// the user set then. A precision that is automatic is compared as that: it may be another device
 /// now.
 void refuse_other_recipe(const Json& saved, Choices choices, const Asked& asked) {
@@ -56,10 +55,10 @@ void refuse_other_recipe(const Json& saved, Choices choices, const Asked& asked)
   std::vector<Setting> there = saved_settings(saved);
   for (Setting& setting : there) {
     unsettle_precision(setting);
-    const bool said =
+    const bool chosen =
         std::any_of(choices.settings.begin(), choices.settings.end(),
                     [&](const Setting& c) { return one_key(c.key, method) == setting.key; });
-    if (setting.origin.starts_with("--") && !said) {
+    if (setting.origin.starts_with("--") && !chosen) {
       choices.settings.push_back(setting);
     }
   }
@@ -75,13 +74,13 @@ void refuse_other_recipe(const Json& saved, Choices choices, const Asked& asked)
 }
 
 /// The saved configuration with the choices in its place that leave its identity alone.
-RunConfig saved_or_said(const Json& saved, const Asked& asked) {
-  refuse_another(saved, under_said_names(saved, asked), asked);
+RunConfig saved_or_chosen(const Json& saved, const Asked& asked) {
+  refuse_another(saved, under_given_names(saved, asked), asked);
   RunConfig config = config_from_json(saved, asked.file);
   Choices choices = asked.choices;
-  if (!asked.said.contains("--task")) choices.task = config.task->name;
-  if (!asked.said.contains("--attention")) choices.attention = config.method->name;
-  if (asked.said.contains("--recipe")) refuse_other_recipe(saved, choices, asked);
+  if (!asked.choices.given.contains("--task")) choices.task = config.task->name;
+  if (!asked.choices.given.contains("--attention")) choices.attention = config.method->name;
+  if (asked.choices.given.contains("--recipe")) refuse_other_recipe(saved, choices, asked);
   // The saved settings are the recipe now, against which the user's choices are judged.
   const RunConfig now = resolve(choices, recipe_of_run(saved, asked.file));
   for (const Setting& setting : now.settings) {
@@ -95,24 +94,23 @@ RunConfig saved_or_said(const Json& saved, const Asked& asked) {
 
 }  // namespace
 
-RunConfig resumed(Choices choices, const std::set<std::string>& said, const Json& saved,
-                  const std::string& file) {
+RunConfig resumed(Choices choices, const Json& saved, const std::string& file) {
   // On the saved device, where this machine has it: other bits come from another.
   const std::string device = saved.value("device", "");
-  if (!said.contains("--device") && (device == "cpu" || (device == "cuda" && cuda_available()))) {
+  if (!choices.given.contains("--device") &&
+      (device == "cpu" || (device == "cuda" && cuda_available()))) {
     choices.device = device == "cpu" ? Device::cpu : Device::cuda;
   }
-  RunConfig config = saved_or_said(saved, {choices, said, file, "--resume"});
+  RunConfig config = saved_or_chosen(saved, {choices, file, "--resume"});
   config.device = choices.device;
-  config.data_root = said.contains("--data") ? choices.data_root.string()
-                                             : saved.value("data_root", choices.data_root.string());
+  config.data_root = choices.given.contains("--data")
+                         ? choices.data_root.string()
+                         : saved.value("data_root", choices.data_root.string());
   return config;
 }
 
-RunConfig of_weights(const Choices& choices, const std::set<std::string>& said, const Json& saved,
-                     const std::string& file) {
-  RunConfig config =
-      moved_to(choices.device, saved_or_said(saved, {choices, said, file, "--weights"}));
+RunConfig of_weights(const Choices& choices, const Json& saved, const std::string& file) {
+  RunConfig config = moved_to(choices.device, saved_or_chosen(saved, {choices, file, "--weights"}));
   config.data_root = choices.data_root;
   return config;
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +39,9 @@ struct Choices {
   Device device = Device::cpu;
   std::filesystem::path data_root = "datasets";
   std::vector<Setting> settings;  // those of --set and of flags, which are their origins
+  /// The flags of the command line that say the members above, and --threads: the others have their
+  /// defaults, which a saved configuration takes the place of.
+  std::set<std::string> given = {};
 };
 
 enum class Select { best_accuracy, best_loss, last };

@@ -64,7 +64,7 @@ Json saved_run(const Request& r) {
 RunConfig configure(const Request& r, const Json& saved) {
   if (saved.is_null()) {
     const bool names_task =
-        r.said.contains("--task") || !find_recipe(r.choices.recipe).task.empty();
+        r.choices.given.contains("--task") || !find_recipe(r.choices.recipe).task.empty();
     if (!r.options.resumes() || r.out.empty() || names_task) return resolve(r.choices);
     if (r.seeds > 1) {
       throw UsageError(
@@ -80,11 +80,11 @@ RunConfig configure(const Request& r, const Json& saved) {
   const Json& config = data::member(saved, "config");
   const Json& machine = data::member(config, "machine");
   const int threads = machine.is_null() ? 0 : machine.value("threads", 0);
-  if (!r.said.contains("--threads") && threads > 0 &&
+  if (!r.choices.given.contains("--threads") && threads > 0 &&
       static_cast<unsigned>(threads) <= std::thread::hardware_concurrency()) {
     set_threads(threads);
   }
-  return resumed(r.choices, r.said, config, saved.at("file").get<std::string>());
+  return resumed(r.choices, config, saved.at("file").get<std::string>());
 }
 
 /// Adds what the run of --init had of an encoder's keys where it is not what this run would have,

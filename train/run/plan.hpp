@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <set>
 #include <string>
 
 #include "train/config/run_config.hpp"
@@ -14,8 +13,7 @@ namespace skytape::train {
 struct Request {
   bool pretraining = false;  // `pretrain`
   Choices choices;
-  std::set<std::string> said;  // flags behind `choices` that the user gave, as resumed() reads them
-  std::filesystem::path out;   // empty: a folder below runs/
+  std::filesystem::path out;  // empty: a folder below runs/
   std::int64_t seeds = 1;
   std::string budget;    // time that the run may take, as parse_duration() reads it; empty: any
   TrainOptions options;  // all but `out`

@@ -74,8 +74,7 @@ SavedModel load_run(const std::filesystem::path& folder, const std::string& chec
   return saved;
 }
 
-SavedModel load_file(const std::filesystem::path& file, const Choices& choices,
-                     const std::set<std::string>& said) {
+SavedModel load_file(const std::filesystem::path& file, const Choices& choices) {
   SavedModel saved;
   const SafetensorsFile weights = read_weights(file);
   const auto facts = weights.metadata.find("skytape.config");
@@ -86,7 +85,7 @@ SavedModel load_file(const std::filesystem::path& file, const Choices& choices,
     check_parts(json, file.string());
     refuse_pretraining(json, file);
     saved.provenance = data::member(json, "data_provenance");
-    saved.config = of_weights(choices, said, json, file.string());
+    saved.config = of_weights(choices, json, file.string());
   }
   saved.file = file;
   build(saved, weights);

@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -32,11 +31,10 @@ struct SavedModel {
                                   const std::string& checkpoint, Device device);
 
 /// The model of a safetensors file: the one whose configuration is saved in it, or, in a file of
-/// another program, as the papers' PyTorch model, the one that `choices` describe. `said` are the
-/// flags on the command line. UsageError for a choice that differs from the saved configuration,
-/// DataError naming the first tensor that does not fit.
-[[nodiscard]] SavedModel load_file(const std::filesystem::path& file, const Choices& choices,
-                                   const std::set<std::string>& said);
+/// another program, as the papers' PyTorch model, the one that `choices` describe. UsageError for a
+/// choice that differs from the saved configuration, DataError naming the first tensor that does
+/// not fit.
+[[nodiscard]] SavedModel load_file(const std::filesystem::path& file, const Choices& choices);
 
 /// Split `split` of the model's task in its data root. For the model of a run it must be the one
 /// that the run was trained on. Nothing is ever generated. DataError if the data are not there,

@@ -130,7 +130,8 @@ TEST_CASE("--resume compares what a recipe says now with what the run was starte
   const Json saved = to_json(started);
   Choices again = choices({}, "text");
   again.recipe = file;
-  const auto resume = [&] { return resumed(again, {"--recipe"}, saved, "runs/a/config.json"); };
+  again.given = {"--recipe"};
+  const auto resume = [&] { return resumed(again, saved, "runs/a/config.json"); };
   const auto refusal = [&] { return error_of<UsageError>([&] { (void)resume(); }); };
   CHECK(refusal() == "");
   CHECK(to_json(resume()) == saved);  // what the user set then need not be said again

@@ -95,14 +95,13 @@ TEST_CASE("a run of auto resumes in the precision it began with, said again or n
     const RunConfig config = resolve(choices(Device::cuda, "skytape", values));
     const data::Json saved = to_json(config);
     // `--device auto` means another device than the run's on the machine that resumes it.
-    const RunConfig plain = resumed(choices(Device::cpu, "skytape"), {}, saved, "config.json");
+    const RunConfig plain = resumed(choices(Device::cpu, "skytape"), saved, "config.json");
     CHECK(described(plain) == described(config));
     CHECK(plain.device == Device::cuda);
-    const RunConfig again =
-        resumed(choices(Device::cpu, "skytape", {kAuto}), {}, saved, "config.json");
+    const RunConfig again = resumed(choices(Device::cpu, "skytape", {kAuto}), saved, "config.json");
     CHECK(again.precision == config.precision);
     CHECK_THROWS_WITH_AS(
-        (void)resumed(choices(Device::cuda, "skytape", {{"precision", "tf32", "--precision"}}), {},
+        (void)resumed(choices(Device::cuda, "skytape", {{"precision", "tf32", "--precision"}}),
                       saved, "config.json"),
         doctest::Contains("precision: bf16 there, tf32 here"), UsageError);
   }
