@@ -64,10 +64,6 @@ std::filesystem::path fetch_source(const TaskInfo& task, const std::filesystem::
 /// True if every split is there and belongs to one preparation (checksums are left to open()).
 [[nodiscard]] bool is_prepared(const TaskInfo& task, const std::filesystem::path& root);
 
-/// The examples of dev, for a task without a dev split (Text): the last part of train, or
-/// the test split, as the benchmark's own code does. Other tasks ignore it.
-enum class DevRule { held_out, test };
-
 /// Split `train`, `dev` or `test`, checked against its checksum. DataError names the file and what
 /// is wrong; if nothing is there, the command to type.
 [[nodiscard]] Dataset open(const TaskInfo& task, const std::filesystem::path& root,

@@ -19,6 +19,10 @@ struct PrepareOptions;
 /// pixel, whose intensity is 0. Both agree on text, where id 0 is padding only.
 enum class MaskRule { length, nonzero };
 
+/// The examples of dev, for a task without a dev split (Text): the last part of train, or
+/// the test split, as the benchmark's own code does. Other tasks ignore it.
+enum class DevRule { held_out, test };
+
 /// The meaning of a stored sequence's bytes. Custom data are read accordingly.
 enum class TokenKind {
   symbols,  // of a small language with a separate parser: TaskInfo::parse

@@ -12,7 +12,7 @@
 #include "data/batches.hpp"
 #include "data/files/json_fwd.hpp"
 #include "data/masking.hpp"
-#include "data/prepare.hpp"
+#include "data/task.hpp"
 #include "nn/config/model_config.hpp"
 #include "nn/config/schedule.hpp"
 #include "tensor/core/device.hpp"
