@@ -27,9 +27,9 @@ TrainOptions options_of(const TrainFlags& flags, const char* command) {
     throw UsageError(fmt::format("{}: --resume and --force exclude each other", command));
   }
   TrainOptions options = flags.request.options;
-  options.existing = flags.resume  ? RunFolder::Existing::resume
-                     : flags.force ? RunFolder::Existing::replace
-                                   : RunFolder::Existing::refuse;
+  options.existing = flags.resume  ? ExistingRun::resume
+                     : flags.force ? ExistingRun::replace
+                                   : ExistingRun::refuse;
   options.graphs = !flags.no_graph;
   options.init = flags.init;
   return options;

@@ -3,13 +3,13 @@
 #include "tensor/core/error.hpp"
 #include "train/config/run_config.hpp"
 #include "train/run/loop.hpp"
+#include "train/run/run_folder.hpp"
 #include "train/run/train_options.hpp"
 
 namespace skytape::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Existing = RunFolder::Existing;
 
 /// The first phase of a run of two, in its folder inside the run's.
 int first_phase(const RunConfig& config, TrainOptions options, std::int64_t stop_after) {
@@ -36,7 +36,7 @@ int train(const RunConfig& config, const TrainOptions& options) {
     if (const int code = first_phase(config, options, stop < before ? stop : 0)) return code;
     second.init = last_file(options.out / kPretrainingFolder);
     // A second phase that has not begun has nothing to resume, and that needs no saying.
-    if (!is_there(config_file(options.out))) second.existing = Existing::after_first;
+    if (!is_there(config_file(options.out))) second.existing = ExistingRun::after_first;
   }
   if (stop > 0 && stop <= before) return 0;
   return run_phase(config, second);

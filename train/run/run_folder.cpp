@@ -19,6 +19,7 @@
 #include "train/formats/json_file.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/formats/tensorboard.hpp"
+#include "train/run/train_options.hpp"
 
 namespace skytape::train {
 namespace {
@@ -139,9 +140,9 @@ void AppendFile::append(std::string_view bytes) {
   }
 }
 
-RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) {
-  if (existing == Existing::refuse) refuse_existing(path_);
-  if (existing == Existing::after_first) refuse_files(path_);
+RunFolder::RunFolder(fs::path path, ExistingRun existing) : path_(std::move(path)) {
+  if (existing == ExistingRun::refuse) refuse_existing(path_);
+  if (existing == ExistingRun::after_first) refuse_files(path_);
   std::error_code error;
   fs::create_directories(path_, error);
   if (error || !fs::is_directory(path_)) {
@@ -149,9 +150,9 @@ RunFolder::RunFolder(fs::path path, Existing existing) : path_(std::move(path)) 
                             error ? error.message() : "a file of that name exists"));
   }
   lock();
-  clean(path_, existing == Existing::replace);
+  clean(path_, existing == ExistingRun::replace);
   const fs::path first = path_ / kPretrainingFolder;
-  if (existing != Existing::replace || !fs::is_directory(first)) return;
+  if (existing != ExistingRun::replace || !fs::is_directory(first)) return;
   clean(first, true);
   fs::remove(first / ".lock");
   if (fs::is_empty(first)) fs::remove(first);

@@ -13,6 +13,8 @@
 
 namespace skytape::train {
 
+enum class ExistingRun;
+
 /// Appends whole lines or records to a file. Error naming it when the disk is full; what was there
 /// before stays as it was.
 class AppendFile {
@@ -50,13 +52,10 @@ inline constexpr const char* kPretrainingFolder = "pretraining";
 
 class RunFolder {
  public:
-  /// after_first: the second phase of a run whose first one is in the folder.
-  enum class Existing { refuse, resume, replace, after_first };
-
   /// Creates the folder and locks it while the object lives. UsageError if it holds a run and
   /// `existing` is refuse, or if another process has it; replace removes the files of the run
   /// there and of its first phase, and no others.
-  RunFolder(std::filesystem::path path, Existing existing);
+  RunFolder(std::filesystem::path path, ExistingRun existing);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
@@ -90,7 +89,7 @@ class RunFolder {
 void refuse_odd_files(const std::filesystem::path& folder);
 
 /// UsageError if the folder holds a run or the first phase of one, or a file of a name that a run
-/// writes: what Existing::refuse does.
+/// writes: what ExistingRun::refuse does.
 void refuse_existing(const std::filesystem::path& path);
 
 /// The objects of a metrics.jsonl, in order; a last line that a crash cut short is left out, and a

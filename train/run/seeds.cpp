@@ -10,6 +10,7 @@
 #include "train/config/run_config.hpp"
 #include "train/run/phases.hpp"
 #include "train/run/result.hpp"
+#include "train/run/run_folder.hpp"
 
 namespace skytape::train {
 namespace {
@@ -76,7 +77,7 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
   together(*options.ranks, [&] {
     for (choices.seed = first; configs.size() < static_cast<std::size_t>(count); ++choices.seed) {
       configs.push_back(resolve(choices));
-      if (options.existing == RunFolder::Existing::refuse && options.ranks->first()) {
+      if (options.existing == ExistingRun::refuse && options.ranks->first()) {
         refuse_existing(folder / run_name(configs.back()));
       }
     }

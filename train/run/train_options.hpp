@@ -6,14 +6,17 @@
 #include <filesystem>
 
 #include "train/ranks/ranks.hpp"
-#include "train/run/run_folder.hpp"
 
 namespace skytape::train {
 
+/// The treatment of a run that is in the folder already. after_first: this is the second phase of a
+/// run whose first one is there.
+enum class ExistingRun { refuse, resume, replace, after_first };
+
 struct TrainOptions {
   std::filesystem::path out;  // the run's folder
-  RunFolder::Existing existing = RunFolder::Existing::refuse;
-  [[nodiscard]] bool resumes() const { return existing == RunFolder::Existing::resume; }
+  ExistingRun existing = ExistingRun::refuse;
+  [[nodiscard]] bool resumes() const { return existing == ExistingRun::resume; }
   std::int64_t stop_after = 0;  // step to stop at with a checkpoint; 0: never
   std::int64_t log_every = 50;  // steps
   bool check_finite = false;    // name the first op that is not finite; slow

@@ -8,6 +8,7 @@
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "train/process/progress.hpp"
+#include "train/run/train_options.hpp"
 
 using namespace skytape;
 using namespace skytape::train;
@@ -37,17 +38,16 @@ TEST_CASE("a folder with a run is neither overwritten nor continued unless asked
   const Folder folder;
   const auto path = folder.path() / "run";
   const auto config = path / "config.json";
-  RunFolder(path, RunFolder::Existing::refuse).write_json(config, {{"seed", 1}});
-  const std::string text =
-      error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::refuse); });
+  RunFolder(path, ExistingRun::refuse).write_json(config, {{"seed", 1}});
+  const std::string text = error_of<UsageError>([&] { RunFolder(path, ExistingRun::refuse); });
   CHECK(text.find("--resume") != std::string::npos);
   CHECK(text.find("--force") != std::string::npos);
   CHECK(read_json(config) == data::Json{{"seed", 1}});
 
   folder.write("run/notes.txt", "mine");
-  RunFolder(path, RunFolder::Existing::resume);
+  RunFolder(path, ExistingRun::resume);
   CHECK(std::filesystem::exists(config));
-  RunFolder(path, RunFolder::Existing::replace);
+  RunFolder(path, ExistingRun::replace);
   CHECK_FALSE(std::filesystem::exists(config));
   CHECK(read_file(path / "notes.txt") == "mine");  // not a file of the run
 }
@@ -59,17 +59,17 @@ TEST_CASE("files of a run's names are replaced only when asked, and other progra
        {"metrics.jsonl", "result.json", "best.safetensors", "events.out.tfevents.1.skytape"}) {
     const auto file = folder.write(std::string("run/") + name, "mine");
     const std::string text =
-        error_of<UsageError>([&] { RunFolder(file.parent_path(), RunFolder::Existing::refuse); });
+        error_of<UsageError>([&] { RunFolder(file.parent_path(), ExistingRun::refuse); });
     CHECK_MESSAGE(text.find(file.string() + ": is there") != std::string::npos, text);
     CHECK(text.find("--force") != std::string::npos);
     CHECK(read_file(file) == "mine");
-    RunFolder(file.parent_path(), RunFolder::Existing::replace);
+    RunFolder(file.parent_path(), ExistingRun::replace);
     CHECK_FALSE(std::filesystem::exists(file));
   }
   // A run that was killed at its start leaves these two, which are not in the way.
   folder.write("run/.lock", "");
   const auto unfinished = folder.write("run/config.json.77.tmp", "{");
-  RunFolder run(events.parent_path(), RunFolder::Existing::refuse);
+  RunFolder run(events.parent_path(), ExistingRun::refuse);
   CHECK_FALSE(std::filesystem::exists(unfinished));
   run.start_metrics({});
   CHECK(read_file(events) == "theirs");
@@ -80,16 +80,15 @@ TEST_CASE("a finished first phase is a run that is refused, and replaced as a wh
   const auto path = folder.path() / "run";
   folder.write("run/pretraining/config.json", "{}");
   folder.write("run/pretraining/.lock", "");
-  const std::string text =
-      error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::refuse); });
+  const std::string text = error_of<UsageError>([&] { RunFolder(path, ExistingRun::refuse); });
   CHECK(text.find("pretraining: holds a run already; --resume") != std::string::npos);
-  RunFolder(path, RunFolder::Existing::after_first);  // its second phase
+  RunFolder(path, ExistingRun::after_first);  // its second phase
   CHECK(std::filesystem::exists(path / "pretraining/config.json"));
-  RunFolder(path, RunFolder::Existing::replace);
+  RunFolder(path, ExistingRun::replace);
   CHECK_FALSE(std::filesystem::exists(path / "pretraining"));
 
   folder.write("run/pretraining/notes.txt", "mine");
-  RunFolder(path, RunFolder::Existing::replace);
+  RunFolder(path, ExistingRun::replace);
   CHECK(read_file(path / "pretraining/notes.txt") == "mine");
 }
 
@@ -97,10 +96,10 @@ TEST_CASE("one process at a time has a run folder") {
   const Folder folder;
   const auto path = folder.path() / "run";
   const auto error = [&] {
-    return error_of<UsageError>([&] { RunFolder(path, RunFolder::Existing::resume); });
+    return error_of<UsageError>([&] { RunFolder(path, ExistingRun::resume); });
   };
   {
-    const RunFolder first(path, RunFolder::Existing::refuse);
+    const RunFolder first(path, ExistingRun::refuse);
     CHECK(error() == path.string() + ": another process trains there");
   }
   CHECK(error().empty());
@@ -125,7 +124,7 @@ TEST_CASE("a named pipe or a folder where a run keeps a file is refused, and not
 
 TEST_CASE("metrics are cut back to the step of the checkpoint") {
   const Folder folder;
-  RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
+  RunFolder run(folder.path() / "run", ExistingRun::refuse);
   run.start_metrics({});
   for (const int step : {10, 20, 21}) run.add_metric({{"kind", "train"}, {"step", step}});
   run.add_metric({{"kind", "eval"}, {"split", "dev"}, {"step", 20}, {"loss", 1.5}});
@@ -143,7 +142,7 @@ TEST_CASE("metrics are cut back to the step of the checkpoint") {
 
 TEST_CASE("an evaluation that the checkpoint does not know is cut off: it is made again") {
   const Folder folder;
-  RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
+  RunFolder run(folder.path() / "run", ExistingRun::refuse);
   run.start_metrics({});
   for (const int step : {10, 20}) {
     run.add_metric({{"kind", "train"}, {"step", step}});
@@ -159,7 +158,7 @@ TEST_CASE("an evaluation that the checkpoint does not know is cut off: it is mad
 
 TEST_CASE("TensorBoard's names begin with the phase that a metric says") {
   const Folder folder;
-  RunFolder run(folder.path() / "run", RunFolder::Existing::refuse);
+  RunFolder run(folder.path() / "run", ExistingRun::refuse);
   run.start_metrics({});
   run.add_metric({{"kind", "train"}, {"step", 5}, {"loss", 1.5}, {"phase", "pretraining"}});
   run.add_metric({{"kind", "train"}, {"step", 5}, {"accuracy", 0.5}});
