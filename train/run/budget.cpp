@@ -96,7 +96,7 @@ BudgetedSteps steps_within(double seconds, const Choices& choices) {
         "train --init with --budget");
   }
   const Splits splits = open_splits(config, progress);
-  const Pace pace = measure_pace(fitted(config, splits.train), splits);
+  const Pace pace = measure_pace(config_for(config, splits.train), splits);
   const auto seconds_of = [&](std::int64_t steps) {
     Choices chosen = choices;
     chosen.settings.push_back({"steps", std::to_string(steps), "--budget"});

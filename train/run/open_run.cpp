@@ -158,7 +158,7 @@ void broadcast(OpenRun& run) {
 OpenRun open_run(const RunConfig& config, const TrainOptions& options, Progress& progress) {
   const Ranks& ranks = *options.ranks;
   const Splits splits = open_splits(config, saved_provenance(options), progress, ranks);
-  const RunConfig own = fitted(config, splits.train);
+  const RunConfig own = config_for(config, splits.train);
   const std::int64_t longest = longest_sequence(splits.train);
   OpenRun run{.options = options,
               .config = own,

@@ -84,7 +84,7 @@ Splits open_splits(const RunConfig& config, Progress& progress) {
   return {open("train"), open("dev"), open("test")};
 }
 
-RunConfig fitted(const RunConfig& config, const data::Dataset& train) {
+RunConfig config_for(const RunConfig& config, const data::Dataset& train) {
   return with_vocabulary(config, data::try_parse_json(train.provenance()));
 }
 

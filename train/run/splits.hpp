@@ -25,7 +25,7 @@ struct Splits {
 [[nodiscard]] Splits open_splits(const RunConfig& config, Progress& progress);
 
 /// The configuration for these training data, which may bring a vocabulary.
-[[nodiscard]] RunConfig fitted(const RunConfig& config, const data::Dataset& train);
+[[nodiscard]] RunConfig config_for(const RunConfig& config, const data::Dataset& train);
 
 /// The model for these training data, which say how many classes there are. UsageError where they
 /// have no labels, and it is to learn some.

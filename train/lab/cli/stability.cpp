@@ -32,7 +32,7 @@ std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& ba
     choices.settings.push_back({"batch", std::to_string(flags.trained_batch), "--train-batch"});
     const RunConfig config = resolve(choices);
     const data::Dataset train = open_splits(config, progress).train;
-    all.push_back(trace_gradients(fitted(config, train), train));
+    all.push_back(trace_gradients(config_for(config, train), train));
   }
   return all;
 }

@@ -123,7 +123,7 @@ StabilityStudy measure_stability(const StabilityOptions& options) {
       try {
         const Splits splits = open_splits(config, progress);
         study.scores[task][method] =
-            instability_scores(fitted(config, splits.train), splits.train, options.steps);
+            instability_scores(config_for(config, splits.train), splits.train, options.steps);
       } catch (const DataError& error) {
         study.missing.push_back(fmt::format("{}: {}", task, error.what()));
         progress.line(fmt::format("{}: no data, left out: {}", task, error.what()));
