@@ -13,11 +13,15 @@ class ByteStream;
 
 enum class RecordFormat { tsv, csv, jsonl };
 
+/// A row: an example as its file has it.
 struct Record {
   std::string label;  // empty: the row has a text only
   std::string text;
   std::string place;        // "own.tsv:7", for messages
   std::string second = {};  // the other text of a pair
+
+  /// The text; of a pair both, with a tab between.
+  [[nodiscard]] std::string texts() const { return second.empty() ? text : text + "\t" + second; }
 };
 
 /// Takes the message about a broken row, which is left out; none: it is thrown.

@@ -15,7 +15,6 @@
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/files/printable.hpp"
-#include "data/own/records.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/own_files.hpp"
 #include "data/tasks/tokens.hpp"
@@ -93,7 +92,7 @@ void warn_about_labels(const Own& own, const std::map<std::string, std::int64_t>
                        const PrepareOptions& options) {
   std::vector<std::string> single, untrained;
   std::map<std::string, std::int64_t> trained;
-  for (const Example& example : own.splits[0]) ++trained[example.label];
+  for (const Record& example : own.splits[0]) ++trained[example.label];
   for (const auto& [label, count] : counts) {
     if (count == 1)
       single.push_back(label);
@@ -128,13 +127,13 @@ void warn_about_first_rows(const Own& own, const std::map<std::string, std::int6
 Json count_duplicates(const Own& own, const PrepareOptions& options) {
   using Texts = std::pair<std::string_view, std::string_view>;
   std::map<Texts, std::string_view> trained;  // to labels
-  for (const Example& example : own.splits[0]) {
+  for (const Record& example : own.splits[0]) {
     trained.emplace(Texts(example.text, example.second), example.label);
   }
   Json counts = Json::object();
   for (const std::size_t i : {1, 2}) {
     std::int64_t same = 0, other_label = 0;
-    for (const Example& example : own.splits[i]) {
+    for (const Record& example : own.splits[i]) {
       const auto found = trained.find(Texts(example.text, example.second));
       if (found == trained.end()) continue;
       ++same;
@@ -165,7 +164,7 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   const auto unit = find_token_unit(choice.kind);
   if (!unit && options.learn_tokens.empty()) return nullptr;
   std::vector<std::string> texts;
-  for (const Example& example : own.splits[0]) {
+  for (const Record& example : own.splits[0]) {
     for (const std::string* text : {&example.text, &example.second}) {
       // Here the place of what is no UTF-8 is known.
       if (!unit) (void)decode_utf8(*text, example.place);
@@ -215,7 +214,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   const Own own = read_own(task, choice, options);
   std::map<std::string, std::int64_t> counts;
   for (const auto& split : own.splits) {
-    for (const Example& example : split) ++counts[example.label];
+    for (const Record& example : split) ++counts[example.label];
   }
   if (counts.size() < 2 || counts.size() > kMaxClasses) {
     throw DataError(fmt::format("{}: {}: {} different labels, expected 2..{}", task.name,
@@ -237,10 +236,9 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   std::int64_t longer = 0, all = 0;
   for (std::size_t i = 0; i < 3; ++i) {
     CacheWriter& out = set.split(kSplits[i]);
-    for (const Example& example : own.splits[i]) {
+    for (const Record& example : own.splits[i]) {
       const std::int32_t label = classes.at(example.label);
-      const std::string text =
-          example.second.empty() ? example.text : example.text + "\t" + example.second;
+      const std::string text = example.texts();
       std::size_t length = text.size();
       if (vocabulary) {
         const std::vector<std::int32_t> tokens =

@@ -14,7 +14,6 @@
 #include "data/own/format.hpp"
 #include "data/own/glue.hpp"
 #include "data/own/imdb.hpp"
-#include "data/own/records.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/tokens.hpp"
@@ -60,7 +59,7 @@ struct OwnFile {
   Findings& findings;
 
   /// Takes a row of a file into its examples.
-  void take(Record& record, std::vector<Example>& examples) const {
+  void take(Record& record, std::vector<Record>& examples) const {
     const auto unit = find_token_unit(choice.kind);
     for (const std::string* text : {&record.label, &record.text, &record.second}) {
       if (!text->empty()) findings.encoding.see(*text, record.place);
@@ -70,11 +69,10 @@ struct OwnFile {
       throw DataError(
           fmt::format("{}: no {} in '{}'", record.place, choice.kind, printable(*text)));
     }
-    examples.push_back({std::move(record.label), std::move(record.text), std::move(record.place),
-                        std::move(record.second)});
+    examples.push_back(std::move(record));
   }
 
-  [[nodiscard]] std::vector<Example> read(const fs::path& path) const {
+  [[nodiscard]] std::vector<Record> read(const fs::path& path) const {
     const std::optional<RecordFormat> ending = format_of(path);
     if (by_content(options) && ending.value_or(RecordFormat::tsv) == RecordFormat::tsv) {
       if (const GlueLayout* layout = glue_layout_of(path)) return read_as(*layout, path);
@@ -96,7 +94,7 @@ struct OwnFile {
     } else if (!options.delimiter.empty()) {
       throw UsageError(fmt::format("--delimiter: {} is no CSV", path.string()));
     }
-    std::vector<Example> examples;
+    std::vector<Record> examples;
     const FoundColumns found =
         read_records(preview, path.string(), rows, [&](Record& record) { take(record, examples); });
     const bool has_header = options.header || options.columns.need_header() || found.recognised;
@@ -117,8 +115,8 @@ struct OwnFile {
     return examples;
   }
 
-  [[nodiscard]] std::vector<Example> read_as(const GlueLayout& layout, const fs::path& path) const {
-    std::vector<Example> examples;
+  [[nodiscard]] std::vector<Record> read_as(const GlueLayout& layout, const fs::path& path) const {
+    std::vector<Record> examples;
     const auto stream = open_file(path);
     HashedStream hashed(*stream);
     const std::int64_t left_out = read_glue(
@@ -203,7 +201,7 @@ const GlueLayout* glue_layout_in(const fs::path& folder) {
 }
 
 /// Deals the train split of a benchmark, which has no dev split for us, to train and dev.
-void hold_out_dev(std::vector<Example> train, const PrepareOptions& options, Own& own) {
+void hold_out_dev(std::vector<Record> train, const PrepareOptions& options, Own& own) {
   if (train.size() < kDevShare) {
     throw DataError(fmt::format("{}: {} examples in train, expected at least {}: one in {} is dev",
                                 options.from.string(), train.size(), kDevShare, kDevShare));
@@ -227,19 +225,19 @@ void read_glue_folder(const GlueLayout& layout, const OwnFile& files) {
   }
   const GlueLayout* const dev_layout = glue_layout_of(dev);
   const bool known = dev_layout != nullptr && dev_layout->name == layout.name;
-  std::vector<Example> train = files.read_as(layout, tsv_of(folder, "train"));
+  std::vector<Record> train = files.read_as(layout, tsv_of(folder, "train"));
   files.own.splits[2] = files.read_as(known ? *dev_layout : layout, dev);
   hold_out_dev(std::move(train), files.options, files.own);
 }
 
 /// The examples of a split, in the order of the reviews; adds its digest to the sources.
-std::vector<Example> read_imdb_split(std::vector<Review> reviews, bool train,
-                                     const PrepareOptions& options, Own& own) {
+std::vector<Record> read_imdb_split(std::vector<Review> reviews, bool train,
+                                    const PrepareOptions& options, Own& own) {
   const Json facts = review_facts(reviews, train, options);
   own.sources.push_back({{"file", train ? "train, sorted reviews" : "test, sorted reviews"},
                          {"bytes", member(facts, "bytes")},
                          {"sha256", member(facts, "sha256_sorted_contents")}});
-  std::vector<Example> examples;
+  std::vector<Record> examples;
   for (Review& review : reviews) {
     examples.push_back(
         {review.name.label == 0 ? "neg" : "pos", std::move(review.text), std::move(review.place)});
@@ -265,7 +263,7 @@ Own read_imdb(const PrepareOptions& options) {
         fmt::format("{} reviews without a label (train/unsup) are left out", reviews.unlabelled));
   }
   hold_out_dev(read_imdb_split(std::move(reviews.train), true, options, own), options, own);
-  std::vector<Example> test = read_imdb_split(std::move(reviews.test), false, options, own);
+  std::vector<Record> test = read_imdb_split(std::move(reviews.test), false, options, own);
   // They come sorted by label, and whoever looks at the first ones should see both.
   const Permutation order(test.size(), options.data_seed, 1);
   for (std::size_t i = 0; i < test.size(); ++i) {
@@ -275,12 +273,12 @@ Own read_imdb(const PrepareOptions& options) {
 }
 
 /// Deals the examples of one file 80/10/10, in a seeded order; stratified: those of each class.
-void deal(std::vector<Example> all, const PrepareOptions& options, Own& own) {
+void deal(std::vector<Record> all, const PrepareOptions& options, Own& own) {
   std::map<std::string, std::size_t> left;  // examples of each group that are not dealt yet
-  const auto group = [&](const Example& example) {
+  const auto group = [&](const Record& example) {
     return options.stratify ? example.label : std::string();
   };
-  for (const Example& example : all) ++left[group(example)];
+  for (const Record& example : all) ++left[group(example)];
   std::map<std::string, std::size_t> tenth;
   for (const auto& [name, count] : left) {
     tenth[name] =
@@ -288,7 +286,7 @@ void deal(std::vector<Example> all, const PrepareOptions& options, Own& own) {
   }
   const Permutation order(all.size(), options.data_seed, 2);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    Example& example = all[order(i)];
+    Record& example = all[order(i)];
     const std::string name = group(example);
     const std::size_t rest = left[name]--, part = tenth[name];
     own.splits[rest > 2 * part ? 0 : rest > part ? 1 : 2].push_back(std::move(example));
@@ -297,9 +295,9 @@ void deal(std::vector<Example> all, const PrepareOptions& options, Own& own) {
 
 /// Either all examples are pairs or none is.
 void check_pairs(const Own& own) {
-  const Example* first = nullptr;
+  const Record* first = nullptr;
   for (const auto& split : own.splits) {
-    for (const Example& example : split) {
+    for (const Record& example : split) {
       if (first == nullptr) first = &example;
       if (first->second.empty() == example.second.empty()) continue;
       throw DataError(fmt::format("{}: {}, unlike {}", example.place,
@@ -330,11 +328,11 @@ Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptio
     check_pairs(own);
     return own;
   }
-  std::vector<Example> all = files.read(options.from);
+  std::vector<Record> all = files.read(options.from);
   report(findings, options);
   if (all.size() < kFewest) {
     std::set<std::string> labels;
-    for (const Example& example : all) labels.insert(example.label);
+    for (const Record& example : all) labels.insert(example.label);
     throw DataError(fmt::format(
         "{}: {}: {} lines with {} different labels, expected at least {} "
         "lines with 2..{} labels",

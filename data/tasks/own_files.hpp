@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "data/files/json.hpp"
+#include "data/own/records.hpp"
 
 namespace skytape::data {
 
@@ -15,14 +16,9 @@ struct TokenChoice;
 
 inline constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 
-struct Example {
-  std::string label, text, place;
-  std::string second = {};  // of a pair
-};
-
 /// All examples, of each split in the order of kSplits.
 struct Own {
-  std::array<std::vector<Example>, 3> splits;
+  std::array<std::vector<Record>, 3> splits;
   Json sources = Json::array();
   std::vector<std::string> first_labels;  // of each file whose first row may be a header
   std::string splits_are;  // what dev and test of a benchmark are; empty: the user's own

@@ -50,11 +50,14 @@ class Predictor {
     std::fflush(stdout);
   }
 
-  void add(const ExampleRow& row) {
+  void add(const data::Record& row) {
     check_label(row);
     const RunConfig& config = saved_.config;
-    data::Tokens tokens = data::tokenise(*config.task, config.vocabulary.get(), row.text, row.place,
-                                         config.pairs, config.pairs ? row.between : row.text.npos);
+    // Two texts may also be one with a tab between.
+    const bool apart = config.pairs && !row.second.empty();
+    const std::size_t between = apart ? row.text.size() : row.text.npos;
+    data::Tokens tokens = data::tokenise(*config.task, config.vocabulary.get(), row.texts(),
+                                         row.place, config.pairs, between);
     const data::BatchOptions& batches = config.batches;
     cut_ += std::any_of(tokens.begin(), tokens.end(), [&](const auto& sequence) {
       const auto dropped = std::count(sequence.begin(), sequence.end(), batches.drop_token);
@@ -81,7 +84,7 @@ class Predictor {
             fmt::format("{}: the model's output for this text is not finite: it has no label",
                         waiting_[i].place));
       }
-      print(*answers[i], waiting_[i].text);
+      print(*answers[i], waiting_[i].texts());
       correct_ += names_[static_cast<std::size_t>(answers[i]->label)] == waiting_[i].label;
       ++done_;
     }
@@ -118,12 +121,12 @@ class Predictor {
  private:
   static constexpr std::int64_t kMostTokens = 1 << 22;  // of examples that wait for an answer
 
-  struct Waiting : ExampleRow {
+  struct Waiting : data::Record {
     data::Tokens tokens;
   };
 
   /// Either every row has a label of the run, or none has one: the first row decides.
-  void check_label(const ExampleRow& row) {
+  void check_label(const data::Record& row) {
     const bool has_label = !row.label.empty();
     const bool known = std::find(names_.begin(), names_.end(), row.label) != names_.end();
     if (has_label && !known) {
@@ -213,7 +216,7 @@ int run(const PredictFlags& flags) {
   try {
     const auto stream = file.path == "-" ? data::open_standard_input([&] { predictor.flush(); })
                                          : data::open_file(file.path);
-    const auto add = [&](const ExampleRow& row) { predictor.add(row); };
+    const auto add = [&](const data::Record& row) { predictor.add(row); };
     for (const std::string& remark : read_examples(*stream, file, saved.config, hints, add)) {
       progress.line(remark);
     }

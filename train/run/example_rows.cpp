@@ -15,7 +15,7 @@
 namespace skytape::train {
 namespace {
 
-using Visit = std::function<void(const ExampleRow&)>;
+using Visit = std::function<void(const data::Record&)>;
 
 /// Returns the options for reading rows of custom data: the user's columns, or those that training
 /// read, where the file has them.
@@ -94,12 +94,9 @@ std::vector<std::string> read_custom_data(data::ByteStream& stream, const Exampl
   const std::string& shown = hints.name;
   std::optional<std::string> first_text;  // of rows without labels
   data::Preview preview(stream);
-  const auto take = [&](data::Record& record) {
-    // Two texts may also come as one with a tab between.
-    const std::size_t between = record.second.empty() ? std::string::npos : record.text.size();
-    if (!record.second.empty()) record.text += "\t" + record.second;
-    if (!first_text) first_text = record.label.empty() ? record.text : "";
-    visit({record.label, record.text, record.place, between});
+  const auto take = [&](const data::Record& record) {
+    if (!first_text) first_text = record.label.empty() ? record.texts() : "";
+    visit(record);
   };
   if (const data::GlueLayout* const glue = glue_layout_of(preview, file, config, hints)) {
     const std::int64_t left_out = data::read_glue(preview, shown, *glue, take, nullptr);

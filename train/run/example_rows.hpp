@@ -2,7 +2,6 @@
 // them, or lines of a task.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,12 +11,6 @@
 #include "train/config/run_config.hpp"
 
 namespace skytape::train {
-
-struct ExampleRow {
-  std::string label, text;                  // no label: the row has none
-  std::string place;                        // "file:3", for messages
-  std::size_t between = std::string::npos;  // place of the tab between a pair; npos: the first one
-};
 
 /// A file of examples, as the user's flags describe it. Where one is empty, the file decides, or
 /// the one that training read.
@@ -32,6 +25,6 @@ struct ExampleFile {
 /// Returns remarks for the user about the way in which the file was read. DataError naming the row.
 std::vector<std::string> read_examples(data::ByteStream& stream, const ExampleFile& file,
                                        const RunConfig& config, data::FormatHints hints,
-                                       const std::function<void(const ExampleRow&)>& visit);
+                                       const std::function<void(const data::Record&)>& visit);
 
 }  // namespace skytape::train
