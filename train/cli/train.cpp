@@ -22,32 +22,28 @@ struct TrainFlags {
   std::int64_t rank_timeout = 40;  // seconds
 };
 
-TrainOptions options_of(const TrainFlags& flags, const char* command) {
-  if (flags.resume && flags.force) {
-    throw UsageError(fmt::format("{}: --resume and --force exclude each other", command));
-  }
-  TrainOptions options = flags.request.options;
-  options.existing = flags.resume  ? ExistingRun::resume
-                     : flags.force ? ExistingRun::replace
-                                   : ExistingRun::refuse;
-  options.graphs = !flags.no_graph;
-  options.init = flags.init;
-  return options;
-}
-
 /// Every effective value, and what they cost in memory with examples of full length.
 int print_config(const RunConfig& config) {
   fmt::print("{}{}\n", to_text(config), memory_text(config, config.batches.nominal_length));
   return 0;
 }
 
+/// The flags as plan() takes them.
 Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   if (flags.run.threads == 0 && !ranks.alone()) flags.run.threads = ranks.default_threads();
   Request request = flags.request;
   request.choices = flags.run.choices();
-  request.options = options_of(flags, pretraining ? "pretrain" : "train");
   request.pretraining = pretraining;
   request.out = flags.out;
+  if (flags.resume && flags.force) {
+    throw UsageError(fmt::format("{}: --resume and --force exclude each other",
+                                 pretraining ? "pretrain" : "train"));
+  }
+  request.options.existing = flags.resume  ? ExistingRun::resume
+                             : flags.force ? ExistingRun::replace
+                                           : ExistingRun::refuse;
+  request.options.graphs = !flags.no_graph;
+  request.options.init = flags.init;
   request.options.ranks = &ranks;
   if (!request.budget.empty() && !ranks.alone()) {
     throw UsageError("train: --budget times one process; under mpirun expected --steps");
@@ -55,6 +51,7 @@ Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   return request;
 }
 
+/// The work of one rank.
 int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
   Request request;
   together(ranks, [&] { request = request_of(flags, pretraining, ranks); });
@@ -65,8 +62,10 @@ int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
   return train(config, request.options);
 }
 
-RanksOptions ranks_options(const TrainFlags& flags) {
-  return {parse_reduce(flags.reduce), static_cast<double>(flags.rank_timeout)};
+int run_ranks(const Command& command, TrainFlags& flags, bool pretraining) {
+  flags.run.note_given(command);
+  return with_ranks({parse_reduce(flags.reduce), static_cast<double>(flags.rank_timeout)},
+                    [&](const Ranks& ranks) { return run(flags, pretraining, ranks); });
 }
 
 /// Declares the flags that `train` and `pretrain` share.
@@ -117,11 +116,7 @@ void add_train(const Command& program) {
       .add_option("--seeds", flags->request.seeds,
                   "train so many seeds from --seed on, one after another, and summarise them")
       .between(1, 10000);
-  command.runs([command, flags] {
-    flags->run.note_given(command);
-    return with_ranks(ranks_options(*flags),
-                      [&](const Ranks& ranks) { return run(*flags, false, ranks); });
-  });
+  command.runs([command, flags] { return run_ranks(command, *flags, false); });
 }
 
 void add_pretrain(const Command& program) {
@@ -131,11 +126,7 @@ void add_pretrain(const Command& program) {
   declare(command, *flags);
   command.add_option("--out", flags->out,
                      "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
-  command.runs([command, flags] {
-    flags->run.note_given(command);
-    return with_ranks(ranks_options(*flags),
-                      [&](const Ranks& ranks) { return run(*flags, true, ranks); });
-  });
+  command.runs([command, flags] { return run_ranks(command, *flags, true); });
 }
 
 }  // namespace skytape::train
