@@ -1,5 +1,6 @@
 #include "nn/layers/convolution.hpp"
 
+#include "nn/layers/convolution_plan.hpp"
 #include "tensor/core/on_device.hpp"
 
 namespace skytape::nn {

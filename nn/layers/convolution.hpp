@@ -8,7 +8,6 @@
 #include "autograd/tape.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/random/dropout.hpp"
-#include "tensor/tokens/row_dropout.hpp"
 
 namespace skytape::nn {
 
@@ -26,33 +25,5 @@ struct Window {
 /// convolution; Xiong et al. 2021 (Nyströmformer) use one parallel to attention.
 [[nodiscard]] Var add_convolution(Var residual, Var x, Var weight, const Tensor& mask,
                                   const Window& window, const Dropout& dropout);
-
-// The two builds of the convolution's kernels (convolution.kernel.cpp).
-
-struct ConvolutionPlan {
-  std::int64_t positions, width;  // N, E
-  std::int64_t columns;           // positions in a row, at most N
-  std::int64_t taps, tap_rows;    // T, R
-};
-
-/// y = residual + drop(convolution of mask x), and the gradient of x from that of what was dropped
-/// out. residual, x, y: [B, N, E]; mask: [B, N].
-void add_convolution_on(Cpu, const ConvolutionPlan& plan, const Tensor& residual, const Tensor& x,
-                        const Tensor& mask, const Tensor& weight, const tensor::RowDropout& dropout,
-                        Tensor& y);
-void add_convolution_on(Cuda, const ConvolutionPlan& plan, const Tensor& residual, const Tensor& x,
-                        const Tensor& mask, const Tensor& weight, const tensor::RowDropout& dropout,
-                        Tensor& y);
-void masked_adjoint_on(Cpu, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
-                       const Tensor& weight, Tensor& dx);
-void masked_adjoint_on(Cuda, const ConvolutionPlan& plan, const Tensor& dy, const Tensor& mask,
-                       const Tensor& weight, Tensor& dx);
-
-/// dweight[r T + t, e] = sum of dy[b, n, e] times what tap (r, t) reads of mask x there.
-/// x, dy: [B, N, E], mask: [B, N], dweight: [R T, E].
-void convolution_weight_on(Cpu, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
-                           const Tensor& dy, Tensor& dweight);
-void convolution_weight_on(Cuda, const ConvolutionPlan& plan, const Tensor& x, const Tensor& mask,
-                           const Tensor& dy, Tensor& dweight);
 
 }  // namespace skytape::nn

@@ -1,6 +1,6 @@
 // Depthwise convolution over positions with the mask, the residual and the dropout around it, its
 // adjoint, and the gradient of its weights.
-#include "nn/layers/convolution.hpp"
+#include "nn/layers/convolution_plan.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
