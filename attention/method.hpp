@@ -38,11 +38,11 @@ struct CombinedRows {
 /// One layer's attention. Each sentence of this contract is a test case over all methods
 /// (tests/attention/methods_test.cpp and contract_test.cpp, unless another file is named).
 ///
-/// Padding         A padded key has no weight: what numbers stand at padded positions changes no real
-///                 position's output, and they get a gradient of exactly zero. Infinity and NaN are
-///                 no numbers: a weight of zero times either is NaN. What comes out at padded
-///                 queries is up to the method; their cotangent, where the caller leaves one, may
-///                 reach real keys and values. (Not with Spec::reads_padding.)
+/// Padding         A padded key has no weight: what numbers stand at padded positions changes no
+///                 real position's output, and they get a gradient of exactly zero. Infinity and
+///                 NaN are no numbers: a weight of zero times either is NaN. What comes out at
+///                 padded queries is up to the method; their cotangent, where the caller leaves
+///                 one, may reach real keys and values. (Not with Spec::reads_padding.)
 /// Empty sequence  An example without any real token gives finite output and gradients.
 /// Trimming        A batch cut to its longest example gives what the padded one gives: whatever
 ///                 depends on a length goes by LayerContext::nominal_length. (Not with
@@ -51,8 +51,9 @@ struct CombinedRows {
 ///                 batch, but for rounding; draws go by its index in the full batch,
 ///                 Call::first_example + b. (Not with Spec::per_example false, where
 ///                 Call::fewest_tokens enters, nor where needs_whole_batch().)
-/// Alone           With Call::alone each example, whatever the method, gives what it gives as a batch
-///                 of its own, but for rounding: draws as example 0, its own budget and maxima.
+/// Alone           With Call::alone each example, whatever the method, gives what it gives as a
+///                 batch of its own, but for rounding: draws as example 0, its own budget and
+///                 maxima.
 /// State           One that goes from layer to layer is made by the first, is a function of the
 ///                 example alone, and takes gradients back.
 /// Averages        State that the whole batch shares changes between steps alone: what a call adds

@@ -63,7 +63,8 @@ struct Arrays {
 
 using cuda::Four;
 
-/// Calls f.operator()<kD, kP>() for the smallest compiled widths of x and of u that hold the call's.
+/// Calls f.operator()<kD, kP>() for the smallest compiled widths of x and of u that hold the
+/// call's.
 template <class F> auto dispatch_widths(std::int64_t width, std::int64_t factor, const F& f) {
   if (width <= 32 && factor <= 32) return f.template operator()<32, 32>();
   if (width <= 32 && factor <= 48) return f.template operator()<32, 48>();

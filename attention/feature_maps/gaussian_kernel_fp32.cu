@@ -4,7 +4,7 @@
 // in shared memory, whence both sides take them:
 //
 //   C = exp(x.w - norms)    E = C (u.y)              a warp: 4 rows, a lane: landmarks 32 apart
-//   dx = E w - row_sum(E) x      C y                 a warp: the same rows, a lane: columns 32 apart
+//   dx = E w - row_sum(E) x      C y                a warp: the same rows, a lane: columns 32 apart
 //   dw += E^T x - column_sum(E) w   C^T u            a warp: 16 landmarks, a lane: the same columns
 //
 // The sums of the last line stay in registers while the rows go by.

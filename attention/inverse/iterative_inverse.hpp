@@ -2,7 +2,7 @@
 // their factors (Skyformer, sec. 4.4; Nystromformer, Xiong et al. 2021, eq. 11).
 //
 //   V_0 = c M^T     c = 1 / s, s the largest column sum of M                                    (1)
-//   X = M V   R = 15 I - X (7 I - X)   P = 13 I - X R   V <- V P / 4          `steps` times      (2)
+//   X = M V   R = 15 I - X (7 I - X)   P = 13 I - X R   V <- V P / 4        `steps` times       (2)
 //
 // An eigenvalue e of I - M V becomes e^3 (3 + e) / 4: third order, but a small eigenvalue x of M V
 // first has to grow, by 3.25 a step. Six steps, the papers' number, rarely give an inverse; they

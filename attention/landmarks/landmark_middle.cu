@@ -9,7 +9,8 @@
 //            E' = dM^ M^ (entrywise)
 //            r^3 dr / 2 = r^2 / 2 (row_sum(dS S) + row_sum(dT T) + row_sum(E') + column_sum(E'))
 //            dM = R dM^ R - (r^3 dr / 2) 1^T;  E = dM C, C from M^
-//            dW = E W + E^T W - (row_sum(E) + column_sum(E)) W   (exponential: without the last term)
+//            dW = E W + E^T W - (row_sum(E) + column_sum(E)) W
+//            (exponential: without the last term)
 #include <algorithm>
 #include <cstdint>
 

@@ -11,9 +11,9 @@
 //   - The paper gives most heads the identity (of 12 heads 10 : 2 with m = 2, 8 : 2 : 2 with m =
 //     3); head_counts = 10:2 says so. The default deals the shifts out in turn, which for few heads
 //     is all that can be done.
-//   - m need not divide N: blocks have ceil(n / m) of the n nominal tokens, the last one fewer. Where
-//     fewer than m such blocks hold all tokens (6 tokens, m = 4: three of two), these are all, and
-//     shifts go round them.
+//   - m need not divide N: blocks have ceil(n / m) of the n nominal tokens, the last one fewer.
+//     Where fewer than m such blocks hold all tokens (6 tokens, m = 4: three of two), these are
+//     all, and shifts go round them.
 //   - A query whose block of keys is all padding gives zero. A shifted head of a short sequence in
 //     a long batch therefore gives mostly zeros, as the paper's additive mask would give means of
 //     padding.

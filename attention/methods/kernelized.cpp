@@ -6,8 +6,8 @@
 // rows are not normalised, one pass over the keys suffices.
 //
 //   time     forward 2 N^2 D multiply-adds per head, backward 5 N^2 D (one product is repeated)
-//   memory   O(N D); saved: out; on a GPU also dropout's bit a pair, where these take no more than q, k,
-//            v and out
+//   memory   O(N D); saved: out; on a GPU also dropout's bit a pair, where these take no more than
+//            q, k, v and out
 //
 // As the papers' code, and unlike the paper, which mentions neither: padded keys are masked, and
 // weights are dropped in training. Row sums range from 0 to N, and the output with them.

@@ -16,8 +16,8 @@
 //     own. The code can also use one matrix for keys and values (tied): not offered.
 //   - The memory has the width C = H D of all heads together. Its rows start as normal numbers,
 //     1 / sqrt(C), as in the code; positions are not added to them.
-//   - The bias of the unpacked keys shifts all scores of a query alike, so that it changes no output.
-//     It is there as in the code, and its gradient is rounding noise.
+//   - The bias of the unpacked keys shifts all scores of a query alike, so that it changes no
+//     output. It is there as in the code, and its gradient is rounding noise.
 //   - Nothing is dropped from weights or from what is added to the memory.
 //   - A padded key is not packed. For a sequence without real tokens nothing is packed, Y = 0, and
 //     its output is what the unpacking's biases say.

@@ -127,10 +127,10 @@ class Routing final : public Method {
 
   // ---- derivation ------------------------------------------------------------------------------
   // mu_c are the centroids, ^ scales to unit length, G = dout.
-  //   A_c = the w real queries of largest q^.mu_c^,  J_c = the w real keys of largest k^.mu_c^   (1)
-  //   O_ci = softmax over j in J_c of q_i.k_j / sqrt D, times v_j,  for i in A_c                 (2)
-  //   O_i = sum over the clusters c with i of w_i O_ci,  w_i = 1 / their number                  (3)
-  //   S_c = sum of the q^ and k^ whose nearest centroid is c                                     (4)
+  //   A_c = the w real queries of largest q^.mu_c^,  J_c = the w real keys of largest k^.mu_c^ (1)
+  //   O_ci = softmax over j in J_c of q_i.k_j / sqrt D, times v_j,  for i in A_c               (2)
+  //   O_i = sum over the clusters c with i of w_i O_ci,  w_i = 1 / their number                (3)
+  //   S_c = sum of the q^ and k^ whose nearest centroid is c                                   (4)
   //
   //   (3)  dO_ci = w_i G_i
   //   (2)  dq, dk, dv in the slots of the clusters (block_attention.cpp); a token's are added up

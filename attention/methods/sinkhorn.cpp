@@ -6,8 +6,9 @@
 // and values of the blocks are mixed by it, and attention is local.
 //
 //   time     forward 4 b N D + 2 (N / b) N D multiply-adds per head, backward about twice that
-//   memory   saved: keys and values next to the mixed ones, outputs, (N / b)^2 numbers for the matrix
-//            and K potentials of length N / b; scores of tokens are made again, block by block
+//   memory   saved: keys and values next to the mixed ones, outputs, (N / b)^2 numbers for the
+//            matrix and K potentials of length N / b; scores of tokens are made again, block by
+//            block
 //
 // Deviations and choices:
 //   - The paper scores a block by the sum of its embeddings; here by the mean of its keys, head by

@@ -8,8 +8,8 @@
 //
 //   time     forward 4 N L D + 2 L^2 D + 4 steps L^3 multiply-adds per head;
 //            backward 10 N L D + 4 L^2 D + 8 steps L^3, steps of the inverse
-//   memory   saved: queries, keys and values, O(steps L^2) of the inverse; kernel matrices between rows
-//            and landmarks are made again where they are needed (gaussian_kernel.hpp)
+//   memory   saved: queries, keys and values, O(steps L^2) of the inverse; kernel matrices between
+//            rows and landmarks are made again where they are needed (gaussian_kernel.hpp)
 //
 // Deviations from the paper:
 //   - landmarks are half queries and half keys (landmarks = uniform draws from both alike), always
@@ -19,7 +19,8 @@
 //   - the keys' kernel matrix is multiplied by the values before the inverse, which spares N L^2;
 //   - landmarks are drawn anew for every example and head;
 //   - scale is D^(-1/4), and the inverse starts from each matrix's own norm.
-// Padded queries get the output of a zero vector, as there. Without any real token the output is zero.
+// Padded queries get the output of a zero vector, as there. Without any real token the output is
+// zero.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
 // L landmarks of a set (features).
@@ -118,7 +119,8 @@ class Skyformer final : public Method {
   }
 
   // ---- derivation ------------------------------------------------------------------------------
-  // mu is the mask as a column that multiplies rows, G(.,.) the Gaussian kernel's matrix, dO = dout.
+  // mu is the mask as a column that multiplies rows, G(.,.) the Gaussian kernel's matrix,
+  // dO = dout.
   //   X = s mu Q   Y = s mu K   U = mu V                                                (1)
   //   W = landmarks of [X; Y], all A sets below one another: A L rows                   (2)
   //   C = G(W, W)   M = (sum of C's A x A blocks) + gamma I                             (3)
@@ -133,7 +135,7 @@ class Skyformer final : public Method {
   //   (4)  dG(Y, W) = U [dP; …]^T   dU = G(Y, W) [dP; …]
   //   (3)  dC = dM in every block; W is both arguments
   //   (2)  dX, dY += dW at the landmarks, repeated ones added up; the draw is a constant
-  //   (1)  dQ = s mu dX   dK = s mu dY   dV = mu dU        with the products that give dX, dY and dU
+  //   (1)  dQ = s mu dX   dK = s mu dY   dV = mu dU      with the products that give dX, dY and dU
 
   struct Saved {
     KernelRows x, y, u;  // of q, k, v [B, H, N, D]: never made where products are fused

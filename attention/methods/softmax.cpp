@@ -5,8 +5,8 @@
 // sums kept in running form (Milakov and Gimelshein 2018; Dao et al. 2022).
 //
 //   time     forward 2 N^2 D multiply-adds per head, backward 5 N^2 D (one product is repeated)
-//   memory   O(N D); saved: out and one log-sum-exp per row; on a GPU also dropout's bit a pair, where
-//            these take no more than q, k, v and out
+//   memory   O(N D); saved: out and one log-sum-exp per row; on a GPU also dropout's bit a pair,
+//            where these take no more than q, k, v and out
 //
 // Deviation from the papers' code: padded keys get a score of -inf instead of -1e6, which is the
 // same whenever a sequence has a real token and safe for any size of scores. A sequence without

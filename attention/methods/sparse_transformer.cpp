@@ -20,8 +20,8 @@
 //   - Not causal: each token sees both sides, as an encoder needs. The paper's model looks back
 //     only, and so does the arena's code but for a CLS token.
 //   - Fixed, merged, l = 128 and c = 32 are what the arena's layer has without arguments; its runs
-//     have 50 and 10. There the first token of each group is a summary as well. The paper's own choice is strided for images and fixed for text, with l near
-//     sqrt N and c of 8 to 32.
+//     have 50 and 10. There the first token of each group is a summary as well. The paper's own
+//     choice is strided for images and fixed for text, with l near sqrt N and c of 8 to 32.
 //   - The two strided patterns cannot be merged: no order of the tokens serves both.
 //   - A query that meets no real token gives zero. Groups are counted at the nominal length, and a
 //     sequence shorter than l is one group.

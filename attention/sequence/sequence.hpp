@@ -23,7 +23,7 @@ struct SegmentMeans {
                                          std::int64_t segments, std::int64_t nominal);
 
 /// Its adjoint, in place: dx, the gradient of the rows, becomes x's own,
-///   scale mask (dx + dmeans of its segment / its size).      dx: [B, H, N, D], dmeans: [B, H, L, D]
+///   scale mask (dx + dmeans of its segment / its size).   dx: [B, H, N, D], dmeans: [B, H, L, D]
 void segment_means_backward(const Tensor& dmeans, const Tensor& mask, double scale,
                             std::int64_t nominal, Tensor& dx);
 

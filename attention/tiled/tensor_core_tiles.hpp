@@ -89,8 +89,8 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
     }
   }
 
-  /// sums += own rows times rows [first, first + 8) of a tile, over the head width: the columns of B are
-  /// rows of the tile, as of K in Q K^T, and need no transposition.
+  /// sums += own rows times rows [first, first + 8) of a tile, over the head width: the columns of
+  /// B are rows of the tile, as of K in Q K^T, and need no transposition.
   __device__ static void add_scores(const LaneMap& at, const Own& own, const Tile& tile, int first,
                                     Accumulator (&sums)[kTall]) {
 #pragma unroll
@@ -190,11 +190,11 @@ __device__ void round(const Accumulator (&weight)[kEights][P::kTall],
   }
 }
 
-/// The softmax of own rows whose scores come some at a time, without their maxima: weights are relative
-/// to a reference that is a row's largest score of some columns, its first as a rule. Later weights may
-/// exceed 1. Where their sum exceeds 2^60, half of a float's range, the columns are done again, with a
-/// new reference from their maximum, and what was summed before is rescaled. A row's result depends on
-/// its own scores only.
+/// The softmax of own rows whose scores come some at a time, without their maxima: weights are
+/// relative to a reference that is a row's largest score of some columns, its first as a rule.
+/// Later weights may exceed 1. Where their sum exceeds 2^60, half of a float's range, the columns
+/// are done again, with a new reference from their maximum, and what was summed before is rescaled.
+/// A row's result depends on its own scores only.
 template <class P> class RunningSoftmax {
  public:
   static constexpr int kTall = P::kTall;
@@ -204,9 +204,9 @@ template <class P> class RunningSoftmax {
     for (int r = 0; r < 2 * kTall; ++r) reference_[r / 2][r % 2] = kLowest;
   }
 
-  /// Makes weights exp2(scale score - reference) of the scores that `multiply` fills in, and rescales the
-  /// `total` of earlier ones where a reference moves. A score of -inf has weight 0. `multiply` may be called
-  /// twice, and begins from fresh accumulators each time.
+  /// Makes weights exp2(scale score - reference) of the scores that `multiply` fills in, and
+  /// rescales the `total` of earlier ones where a reference moves. A score of -inf has weight 0.
+  /// `multiply` may be called twice, and begins from fresh accumulators each time.
   template <int kEights, class Multiply>
   __device__ void weigh(const Multiply& multiply, float scale,
                         Accumulator (&weight)[kEights][kTall], Weights<P, kEights>& rounded,

@@ -4,8 +4,9 @@
 // A block owns rows of one side and walks tiles of the other; nobody else writes what it owns, so
 // there are no atomics and results repeat bit for bit:
 //   forward   owns queries, walks keys: out and lse;
-//   backward  owns a range of keys, tile by tile, walks queries: dk and dv, and the range's part of dq.
-//             Scores and their gradients are made once; a second kernel adds up the parts of dq.
+//   backward  owns a range of keys, tile by tile, walks queries: dk and dv, and the range's part of
+//             dq. Scores and their gradients are made once; a second kernel adds up the parts of
+//             dq.
 // The products of tiles stand in register_tiles.hpp.
 #include <cuda_pipeline.h>
 
@@ -44,8 +45,8 @@ template <class S, class T> struct ForwardShared {
   T column[S::kBlockN];  // of keys
   T factor[S::kBlockM];  // of sums
 };
-/// Begins to copy rows [first, first + kRows) of a head of source [B H, count, width] to shared memory;
-/// zeros beyond, and everywhere if source is null. They are there after arrive().
+/// Begins to copy rows [first, first + kRows) of a head of source [B H, count, width] to shared
+/// memory; zeros beyond, and everywhere if source is null. They are there after arrive().
 template <class S, int kRows, class T> __device__ void begin_rows(const T* source, std::int64_t bh,
                                                                   int first, std::int64_t count,
                                                                   std::int64_t width, T* target) {

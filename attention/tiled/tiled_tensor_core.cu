@@ -1,8 +1,8 @@
-// Tiled attention on tensor cores: the tiles of tensor_core_tiles.hpp, all of them. Operands of matrix
-// products are rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay f32.
-// Equation (1) is tiled.hpp's; (2) to (5) are derived in tiled.cpp. Accumulators of scores start at the
-// walked row's term of (1) / scale in place of 0, so that an exponent then costs one multiply-add;
-// likewise dP starts at -delta where nothing is dropped.
+// Tiled attention on tensor cores: the tiles of tensor_core_tiles.hpp, all of them. Operands of
+// matrix products are rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay
+// f32. Equation (1) is tiled.hpp's; (2) to (5) are derived in tiled.cpp. Accumulators of scores
+// start at the walked row's term of (1) / scale in place of 0, so that an exponent then costs one
+// multiply-add; likewise dP starts at -delta where nothing is dropped.
 //
 // As in tiled.cu nobody else writes what a block owns:
 //   forward   owns queries, walks keys: out and lse;

@@ -7,8 +7,8 @@
 // and mlp.cpp.
 //
 //   forward    h, z, u of 16 hidden channels at a time go from product to product in registers;
-//   backward   leaves h and do of a block's tokens in shared memory. From these each warp computes z, u
-//              and dz of 16 hidden channels of all tokens, so that dW1, db1 and dW2 of these
+//   backward   leaves h and do of a block's tokens in shared memory. From these each warp computes
+//              z, u and dz of 16 hidden channels of all tokens, so that dW1, db1 and dW2 of these
 //              channels stay in its registers and dz alone is exchanged: a warp then has dh and dx
 //              of its tokens. A block adds up chunk_tokens, and the sums of all blocks are added in
 //              order.

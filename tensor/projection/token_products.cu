@@ -4,10 +4,10 @@
 //
 //   project_kernel    y = x Wᵀ + b of all projections, by head, from one reading of x;
 //   merge_kernel      y = x + drop(merge(a) Wᵀ + b); the products' result leaves registers once;
-//   backward_kernel   from gradients dy of a projection's results and what it read, in, with 128 tokens
-//                     of both in shared memory: din = dy W, each warp its own, and dW = dyᵀ in, all
-//                     warps together. Several projections of one input add up their din. A block
-//                     has chunk_tokens; the sums of all blocks are added in order afterwards.
+//   backward_kernel   from gradients dy of a projection's results and what it read, in, with 128
+//                     tokens of both in shared memory: din = dy W, each warp its own, and dW = dyᵀ
+//                     in, all warps together. Several projections of one input add up their din. A
+//                     block has chunk_tokens; the sums of all blocks are added in order afterwards.
 #include <cstdint>
 
 #include "tensor/core/tensor.hpp"

@@ -57,7 +57,7 @@ ParameterStore& packed(ParameterStore& store) {
 
 }  // namespace
 
-// ---- accumulation --------------------------------------------------------------------------------
+// ---- accumulation -------------------------------------------------------------------------------
 
 TEST_CASE("gradients of a value that is used several times add up") {
   Tape tape;
@@ -218,7 +218,7 @@ TEST_CASE("an input leaf may be the output") {
   CHECK(tape.grad(x).to_vector() == Values{1});
 }
 
-// ---- memory --------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------
 
 TEST_CASE("nodes release what they saved as they are consumed") {
   Tape tape;
@@ -274,7 +274,7 @@ TEST_CASE("references to values survive a growing tape") {
   CHECK(y.value().item() == 1001);
 }
 
-// ---- modes ---------------------------------------------------------------------------------------
+// ---- modes --------------------------------------------------------------------------------------
 
 TEST_CASE("eval mode computes the same values and records no backward") {
   Tape tape(Tape::Mode::eval);
@@ -400,7 +400,7 @@ TEST_CASE("an observer that adds what waits reads gradients while backward goes 
   CHECK(seen == Rows{{0, 0}, {0, 0}, {0, 0}, {3, 6}, {0, 0}, {3, 6}, {5, 10}, {3, 6}});
 }
 
-// ---- errors --------------------------------------------------------------------------------------
+// ---- errors -------------------------------------------------------------------------------------
 
 TEST_CASE("operands on different tapes are refused by op name") {
   Tape one, other;

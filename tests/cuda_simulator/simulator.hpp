@@ -122,9 +122,9 @@ struct StreamsRunAtOnce {
   StreamsRunAtOnce& operator=(const StreamsRunAtOnce&) = delete;
 };
 
-/// While it lives, the device says that it is of this compute capability, not of 8.0. Blocks may have
-/// as much shared memory as there: 99 KB at 8.6, 8.9 and from 12.0 on, 227 KB at 9.0. What else it
-/// can do stays the same.
+/// While it lives, the device says that it is of this compute capability, not of 8.0. Blocks may
+/// have as much shared memory as there: 99 KB at 8.6, 8.9 and from 12.0 on, 227 KB at 9.0. What
+/// else it can do stays the same.
 class ComputeCapability {
  public:
   explicit ComputeCapability(int major, int minor = 0);

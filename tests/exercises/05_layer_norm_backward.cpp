@@ -169,6 +169,7 @@ int main() {
 
 // hint: In a loop over rows: first both means, of g and of g h; then a second loop for dx.
 // hint: dw and db begin as Matrix(1, E), of zeros, and every row adds to them.
-// hint 2: (1) The slope of m by x_e is 1 / E. That of r is -1/2 r^3 (2 / E) (x_e - m) = -r^2 h_e / E.
+// hint 2: (1) The slope of m by x_e is 1 / E. That of r is -1/2 r^3 (2 / E) (x_e - m), hence
+// hint 2: -r^2 h_e / E.
 // hint 2: So h_k = (x_k - m) r has the slope r (d_ke - 1 / E) - (x_k - m) r^2 h_e / E, which is
 // hint 2: r (d_ke - 1 / E - h_k h_e / E), d_ke as in exercise 4. Multiply by g_k; sum over k.

@@ -16,8 +16,8 @@
 //   (1)  Every row of a segment had the share 1 / size in its landmark, so it receives that share
 //        of the landmark's gradient. Rows of a short list go to places of a long one: a scatter.
 //
-// In the whole method Q and K are used once more, in addition to the landmarks; so dQ and dK come in from
-// there and you add to them.
+// In the whole method Q and K are used once more, in addition to the landmarks; so dQ and dK come
+// in from there and you add to them.
 //
 // The real one: attention/methods/nystrom.cpp, where the block is inverted next: exercise 10.
 #include "tests/exercises/judge.hpp"

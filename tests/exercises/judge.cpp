@@ -51,7 +51,8 @@ std::string in_brackets(const Place& at) {
   return "(" + file.substr(file.rfind('/') + 1) + ", line " + std::to_string(at.line()) + ")";
 }
 
-/// The numbers of a matrix with one row or one column, as far as they are right those of `expected`.
+/// The numbers of a matrix with one row or one column, as far as they are right those of
+/// `expected`.
 std::string numbers(const Matrix& got, const Matrix& expected) {
   std::string text;
   for (int i = 0; i < got.rows; ++i) {

@@ -75,9 +75,9 @@ using Backward = std::function<Matrices(const Matrices& inputs, const Matrix& dy
 /// Looks at an answer, the simplest property first. The first thing that is wrong ends it.
 class Judge {
  public:
-  /// Names the property that is looked at from now on, until the next one is named. It stands before
-  /// the student's code is called, so that an error which that throws is told with the property:
-  /// j.asks("from [1, 3]: a sum over rows").same("db", sum_to_shape(dy, 1, 3), …).
+  /// Names the property that is looked at from now on, until the next one is named. It stands
+  /// before the student's code is called, so that an error which that throws is told with the
+  /// property: j.asks("from [1, 3]: a sum over rows").same("db", sum_to_shape(dy, 1, 3), …).
   Judge& asks(const std::string& property) {
     property_ = property;
     return *this;

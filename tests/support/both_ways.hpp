@@ -16,8 +16,8 @@
 
 namespace skytape::test {
 
-/// The two ways to record what is tested: as one op, or composed of an op for each step. Products of
-/// the latter are true, or have their operands rounded.
+/// The two ways to record what is tested: as one op, or composed of an op for each step. Products
+/// of the latter are true, or have their operands rounded.
 enum class Way { fused, composed, composed_of_tf32, composed_of_bf16 };
 
 /// linear(x, weight, bias) as a step of what is composed. Rounded are the operands of its products,

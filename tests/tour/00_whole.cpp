@@ -124,7 +124,8 @@ int exact_attention(Tape& tape, int q_at, int k_at, int v_at) {
 }
 
 // ---- linear attention (tests/tour/04_method.cpp; attention/methods/linear_attention.cpp) --------
-// T = K^T V / N, [E, E] (1)  O = Q T (2), nothing of [N, N]; the library's has elu + 1 and row sums.
+// T = K^T V / N, [E, E] (1)  O = Q T (2), nothing of [N, N]; the library's has elu + 1 and row
+// sums.
 int linear_attention(Tape& tape, int q_at, int k_at, int v_at) {
   const Matrix q = tape[q_at].value, k = tape[k_at].value, v = tape[v_at].value;
   const double scale = 1.0 / k.rows;

@@ -46,9 +46,9 @@ void refuse_another(const Json& saved, Json wanted, const Asked& asked) {
   if (!found.empty()) refuse(asked, "", found);
 }
 
-/// UsageError if the recipe that is given now would have started another run, together with all that
-/// the user set then. A precision that is automatic is compared as that: it may be another device
-/// now.
+/// UsageError if the recipe that is given now would have started another run, together with all
+/// that the user set then. A precision that is automatic is compared as that: it may be another
+/// device now.
 void refuse_other_recipe(const Json& saved, Choices choices, const Asked& asked) {
   const Recipe recipe = find_recipe(choices.recipe);
   const attention::Spec& method = attention::find(choices.attention);

@@ -42,9 +42,9 @@ void write_safetensors(const std::filesystem::path& path, const std::vector<Name
 /// Reads a file of ours or of other programs. DataError naming the file and what is wrong: missing,
 /// truncated, header not JSON or with a name twice, unknown dtype, sizes that do not fit, ranges
 /// that overlap or leave the file, or contents that do not match the checksum (files without one
-/// are taken as they are; former ones had that of the data alone). Where `wanted` is given, only the
-/// tensors whose names it wants are kept; the checksum is that of all. One unwanted tensor at a time
-/// is in memory.
+/// are taken as they are; former ones had that of the data alone). Where `wanted` is given, only
+/// the tensors whose names it wants are kept; the checksum is that of all. One unwanted tensor at a
+/// time is in memory.
 [[nodiscard]] SafetensorsFile read_safetensors(
     const std::filesystem::path& path,
     const std::function<bool(const std::string& name)>& wanted = {});

@@ -47,8 +47,8 @@ StepShare GradientSum::share() {
 }
 
 /// Submits the sum where GPUs make it among themselves; else it goes through the hosts, which wait
-/// for the device. It is no part of a captured step: NCCL demands that all ranks capture an exchange
-/// or none does, and each rank's batches have separate layouts.
+/// for the device. It is no part of a captured step: NCCL demands that all ranks capture an
+/// exchange or none does, and each rank's batches have separate layouts.
 void GradientSum::begin(const Tensor& rows, std::int64_t microbatches, const Tensor& total,
                         Bucket bucket) {
   Tensor part = total.slice(bucket.begin, bucket.end);

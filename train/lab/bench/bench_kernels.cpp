@@ -25,8 +25,9 @@ double median(std::vector<double> values) {
   return *half;
 }
 
-/// Returns a kernel's mangled name as "map_kernel<Gelu<float>>", without the namespaces of all kernels,
-/// the type that it returns and its parameters. A name that is not mangled (a library's) comes back as it is.
+/// Returns a kernel's mangled name as "map_kernel<Gelu<float>>", without the namespaces of all
+/// kernels, the type that it returns and its parameters. A name that is not mangled (a library's)
+/// comes back as it is.
 std::string short_name(const std::string& mangled) {
   int status = 0;
   const std::unique_ptr<char, void (*)(void*)> text(

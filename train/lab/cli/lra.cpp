@@ -65,8 +65,8 @@ void show_table(const std::vector<GridCell>& cells, const fs::path& out) {
   fmt::print(stderr, "wrote {} and lra.csv\n", (out / "lra.txt").string());
 }
 
-/// Takes over the results of --pack, where an earlier call on this or another machine left some, and
-/// writes it: what is wrong with it shows before the first cell runs.
+/// Takes over the results of --pack, where an earlier call on this or another machine left some,
+/// and writes it: what is wrong with it shows before the first cell runs.
 void begin_pack(const GridOptions& options) {
   if (options.pack.empty()) return;
   if (fs::is_directory(options.pack)) {

@@ -1,6 +1,6 @@
 // Linformer's Figure 3: perplexity of masked language models, with exact attention and with
-// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp), its table and
-// its points, which train/report/language_models.py draws.
+// Linformer, against steps and seconds. A grid of pre-trainings (train/lab/lra/lra.hpp), its table
+// and its points, which train/report/language_models.py draws.
 //
 // Notation: n tokens of a sequence, k rows that Linformer projects keys and values to.
 #pragma once

@@ -225,8 +225,8 @@ class Grid {
     }
   }
 
-  /// Returns whether the cell's folder has its result: of its data or, where these are not there, of
-  /// those that the run names.
+  /// Returns whether the cell's folder has its result: of its data or, where these are not there,
+  /// of those that the run names.
   [[nodiscard]] bool is_finished(const GridCell& cell) const {
     const fs::path folder = options_.out / cell.folder;
     Json wanted = wanted_config(cell);

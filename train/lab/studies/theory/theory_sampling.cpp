@@ -126,7 +126,8 @@ std::vector<double> at_least(const Attention& a, double beta) {
 }
 
 /// Proposition 1: with p_i >= beta |B^(i)| |V_(i)| / sum, with probability 1 - delta
-///   |B V - B S S^T V|_F^2 <= eta^2 / (beta d) |B|_F^2 |V|_F^2,  eta = 1 + sqrt(8/beta ln(1/delta)).
+///   |B V - B S S^T V|_F^2 <= eta^2 / (beta d) |B|_F^2 |V|_F^2,
+///   eta = 1 + sqrt(8/beta ln(1/delta)).
 /// Share of the draws that break it.
 std::vector<Trial> frobenius_bound(const TheorySizes& sizes, std::uint64_t seed) {
   const Attention a = make_attention(sizes, seed);

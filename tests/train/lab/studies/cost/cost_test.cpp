@@ -65,8 +65,8 @@ void make_run(const std::filesystem::path& folder, const std::vector<double>& lo
 
 }  // namespace
 
-// Counted at revision 50e1b682, the last one that counted its products: of one head and example, with
-// 24 features and width 16, at n = 320 and at n = 1,024.
+// Counted at revision 50e1b682, the last one that counted its products: of one head and example,
+// with 24 features and width 16, at n = 320 and at n = 1,024.
 TEST_CASE("the cost that a method states is the number of multiply-adds that were counted") {
   struct Counted {
     const char* method;
