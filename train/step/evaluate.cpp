@@ -221,13 +221,12 @@ std::vector<std::optional<Answer>> Evaluator::answers(const std::vector<data::To
   return found;
 }
 
-Evaluation Evaluator::operator()(const data::Dataset& split, data::BatchOptions batches,
+Evaluation Evaluator::operator()(const data::Dataset& split, const data::BatchOptions& batches,
                                  const EvaluateOptions& options) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
   const std::int64_t total =
       options.examples > 0 ? std::min(options.examples, split.size()) : split.size();
-  batches.group_by_length = false;
   const std::int64_t count = ceil_div(total, batches.batch);  // batches
   const auto [part, parts] = options.share;
   data::Loader loader(data::BatchPass(split, batches, total, part, parts));

@@ -60,7 +60,7 @@ class Evaluator {
 
   /// One pass over `split`, batches of `batches.batch` examples in file order: evaluating twice
   /// gives the same bits. NonFiniteError naming the first example whose scores are not finite.
-  [[nodiscard]] Evaluation operator()(const data::Dataset& split, data::BatchOptions batches,
+  [[nodiscard]] Evaluation operator()(const data::Dataset& split, const data::BatchOptions& batches,
                                       const EvaluateOptions& options);
   /// The answers about a batch's examples, in its order; nothing where scores are not finite.
   [[nodiscard]] std::vector<std::optional<Answer>> answers(const data::Batch& batch,
