@@ -54,9 +54,7 @@ Var BertEncoder::encode(Tape& tape, const BertInput& input, const StepContext& s
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     attention::Call call;
     call.random = fork(step.random, Purpose::attention).fork(l);
-    call.first_example = step.first_example;
     call.alone = step.alone;
-    call.fewest_tokens = step.fewest_tokens[0];
     if (step.observe) {
       call.observe = [&step, l](const attention::Inputs& in, const Tensor& out) {
         step.observe(static_cast<int>(l), in, out);

@@ -42,7 +42,8 @@ class BertEncoder {
   /// Builds the layers and packs their parameters. UsageError for an unknown method or option.
   BertEncoder(const BertConfig& config, DType dtype, Device device, std::uint64_t seed);
 
-  /// The last layer's encodings, [B, N, E]; padded rows hold what attention gives them.
+  /// The last layer's encodings, [B, N, E]; padded rows hold what attention gives them. Of a step
+  /// it reads `random`, `alone` and `observe`: it encodes whole batches, and does not train.
   [[nodiscard]] Var encode(Tape& tape, const BertInput& input, const StepContext& step) const;
 
   [[nodiscard]] const BertConfig& config() const { return config_; }
