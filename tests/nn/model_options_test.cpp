@@ -332,3 +332,17 @@ TEST_CASE("residual_scale multiplies the first values of what layers add, and no
   }
   CHECK(scaled == 5 * config.layers);
 }
+
+TEST_CASE("a convolution begins with taps of up to one over the root of their number") {
+  nn::ModelConfig config =
+      small_config(attention::find("softmax"), Pooling::mean, Positions::learned);
+  config.conv_width = 9;
+  const nn::Model model(config, DType::f64, Device::cpu, 3);
+  double largest = 0;
+  for (const Parameter& p : model.parameters().parameters()) {
+    if (!p.name.ends_with(".conv.weight")) continue;
+    for (const double x : p.value.to_vector()) largest = std::max(largest, std::abs(x));
+  }
+  CHECK(largest < 1.0 / 3);
+  CHECK(largest > 0.9 / 3);
+}

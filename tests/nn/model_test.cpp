@@ -214,6 +214,42 @@ TEST_CASE("each place of a model that drops entries drops others, in each layer 
   }
 }
 
+TEST_CASE("an MLP drops hidden channels by other numbers than what it adds") {
+  nn::ModelConfig config = small_config("softmax");
+  config.ff_width = config.width;
+  config.layers = 1;
+  config.dropout = 0.5;
+  nn::Model model(config, DType::f64, Device::cpu, 3);
+  model.parameters().values().fill(0);
+  model.parameters().find("model.transformer_0.mlpblock.0.bias")->value.fill(1);
+  Tensor& out = model.parameters().find("model.transformer_0.mlpblock.3.weight")->value;
+  for (std::int64_t i = 0; i < config.width; ++i) out[i].slice(i, i + 1).fill(1);
+  // Each channel is dropped twice, from what is one number everywhere.
+  double kept = 0, all = 0;
+  Tape tape;
+  tape.observe([&](const TapeEvent& event) {
+    if (std::string(event.op) != "mlp") return;
+    for (const double x : event.tensor.to_vector()) kept += x != 0;
+    all += static_cast<double>(event.tensor.numel());
+  });
+  (void)model.logits(tape, make_input(std::vector<std::int64_t>(20, 16), 16, DType::f64),
+                     training_step());
+  REQUIRE(all == 20 * 16 * 8);
+  CHECK(kept / all == doctest::Approx(0.25).epsilon(0.1));  // standard error: 0.009
+}
+
+TEST_CASE("each text of a pair has the budget of its own batch of texts") {
+  nn::ModelConfig config = small_config("skein_uniform", 2);
+  const nn::Model model(config, DType::f64, Device::cpu, 3);
+  const nn::ModelInput input = make_input({16, 16}, 16, DType::f64, 2);
+  nn::StepContext step = training_step();
+  step.fewest_tokens[0] = Tensor::full({1}, 2, DType::i32, Device::cpu);
+  step.fewest_tokens[1] = Tensor::full({1}, 9, DType::i32, Device::cpu);
+  const std::vector<double> both = logits_of(model, input, step);
+  step.fewest_tokens[1] = step.fewest_tokens[0];
+  CHECK(logits_of(model, input, step) != both);
+}
+
 TEST_CASE("the same text twice in a batch has the same answer, though training draws for each") {
   const nn::Model model(small_config("skyformer"), DType::f64, Device::cpu, 3);
   nn::ModelInput input = make_input({13, 13}, 16, DType::f64);

@@ -53,3 +53,21 @@ TEST_CASE("each layer of an encoder draws numbers of its own, from the step's") 
   (void)encoder.encode(tape, input, step);
   CHECK(layers == 3);
 }
+
+TEST_CASE("each layer of an encoder makes its method by its own number") {
+  nn::BertConfig config;
+  config.attention = "linformer";
+  config.attention_options = {{"layer_features", "3:5:2"}};
+  config.vocabulary = 12;
+  config.positions = 16;
+  config.layers = 3;
+  config.width = 8;
+  config.ff_width = 12;
+  config.heads = 2;
+  const nn::BertEncoder encoder(config, DType::f64, Device::cpu, 3);
+  std::vector<std::int64_t> features;
+  for (const Parameter& p : encoder.parameters().parameters()) {
+    if (p.name.ends_with(".attn.E")) features.push_back(p.shape[p.shape.rank() - 2]);
+  }
+  CHECK(features == std::vector<std::int64_t>{3, 5, 2});
+}
