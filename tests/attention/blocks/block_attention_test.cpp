@@ -1,4 +1,6 @@
 // Block attention against dense attention with the same pairs, with and without a table of slots.
+#include <omp.h>
+
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -114,6 +116,34 @@ TEST_CASE("a query block that lists nothing real is zero and has no gradient") {
   }
   CHECK(tensor::all_finite(e.backward.dk));
   CHECK(tensor::all_finite(e.backward.dv));
+}
+
+TEST_CASE("a slot without a token takes nothing from what stood there before") {
+  // On one thread the first block comes after one of the example before, whose keys are no numbers.
+  // The cut block comes after one whose scores are far above 0 in one head, far below in the other.
+  const int threads = omp_get_max_threads();
+  omp_set_num_threads(1);
+  Case c = cut_blocks();
+  c.pattern = BlockLists().pattern(0, Device::cpu, [] {
+    return BlockLists::Lists{{5}, {1}, {2}, {3}, {4}, {0, 1, 2, 3}};
+  });
+  c.pattern.block = 4;
+  Inputs& in = c.problem.in;
+  in.mask.fill(1);
+  in.k = tensor::multiply(in.k, in.k);
+  in.q = tensor::affine(tensor::multiply(in.q, in.q), 1e4);
+  Tensor below = in.q[1][1];
+  below.copy_from(tensor::affine(below, -1));
+  in.k[0].fill(NAN);
+  in.v[0].fill(NAN);
+  const Everything batch = compute(c, {});
+  c.problem = example(c.problem, 1);
+  const Everything alone = compute(c, {});
+  omp_set_num_threads(threads);
+  CHECK(distance(batch.forward.out[1], alone.forward.out[0]) == 0);
+  CHECK(distance(batch.backward.dq[1], alone.backward.dq[0]) == 0);
+  CHECK(distance(batch.backward.dk[1], alone.backward.dk[0]) == 0);
+  CHECK(distance(batch.backward.dv[1], alone.backward.dv[0]) == 0);
 }
 
 TEST_CASE("a pattern's order has query blocks with long lists first") {
