@@ -14,6 +14,7 @@
 #include "train/cli/program.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/lab/cli/lab_cli.hpp"
+#include "train/run/run_folder.hpp"
 
 using namespace skytape;
 using namespace skytape::test;
@@ -70,6 +71,12 @@ TEST_CASE("a run that is killed again and again ends bit for bit like one that n
     while (program.running() && !grown()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     program.kill(SIGKILL);
     CHECK(program.wait().code == 128 + SIGKILL);
+    // At most checkpoint_every = 3 steps are lost.
+    const auto logged = train::read_metrics(metrics).back().at("step").get<int>();
+    const auto file = train::read_safetensors(w.run("killed") / "last.safetensors");
+    const int saved = data::parse_json(file.metadata.at("skytape.state")).at("step").get<int>();
+    CHECK(saved % 3 == 0);
+    CHECK(logged - saved <= 3);
   }
   const Finished last = w.finish(w.train("killed", 31, {"--resume"}));
   CAPTURE(last.err);

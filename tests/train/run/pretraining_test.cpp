@@ -83,6 +83,7 @@ TEST_CASE("pre-training and training in one folder resume bit for bit in either 
     const Finished part = w.start("train", "parts", 6, kTwoPhases + stop);
     REQUIRE_MESSAGE(part.code == 0, part.err);
     CHECK(!fs::exists(w.run("parts") + "/result.json"));
+    CHECK(contains(part.err, "stopped as asked after step 3 of 5") == (stop[1] == "3"));
   }
   const Finished rest = w.start("train", "parts", 6, kTwoPhases + Words{"--resume"});
   REQUIRE_MESSAGE(rest.code == 0, rest.err);
@@ -393,6 +394,23 @@ TEST_CASE("pre-training reads the training split alone: other dev and test sets 
   fs::rename(files / "basic_test.tsv", files / "basic_val.tsv");
   fs::rename(files / "other", files / "basic_test.tsv");
   CHECK(same_tensors(before, pretrained("swapped")));
+}
+
+TEST_CASE("a pre-training that is killed before it writes its result evaluates again") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const fs::path result = fs::path(w.run("run")) / "result.json";
+  const auto scores = [&](const Words& more) {
+    const Finished done = w.start("pretrain", "run", 4, Words{"--set", "eval_examples=2"} + more);
+    REQUIRE_MESSAGE(done.code == 0, done.err);
+    const auto said = data::parse_json(read_file(result));
+    CHECK(said.at("dev_examples") == 2);
+    return std::pair(said.at("masked_loss").get<double>(),
+                     said.at("masked_accuracy").get<double>());
+  };
+  const auto before = scores({});
+  fs::remove(result);
+  CHECK(scores({"--resume"}) == before);
 }
 
 TEST_CASE("kill -9 in either phase loses nothing") {

@@ -524,6 +524,7 @@ TEST_CASE("a run that stands still logs the loss of train, and dev's, by its wei
       "still", 10,
       {"lr=0", "dropout=0", "attention_dropout=0", "eval_every=5", "select=last", "accumulate=3"},
       {"--attention", "softmax", "--threads", "1", "--log-every", "5"});
+  CHECK_FALSE(fs::exists(own.run("still") / "best.safetensors"));
   const train::SavedModel saved = model_of(own, "still", "last");
   const Scores train_scores(own.train, Said(saved, own.train, 1));
   const Scores dev(own.dev, Said(saved, own.dev, 1));
@@ -582,9 +583,10 @@ TEST_CASE("what a run says is left of it follows from its rate") {
 TEST_CASE("a run stops after so many evaluations without progress, in one go or resumed") {
   if (!program_or_skip()) return;
   const Own own;
-  constexpr int kEvery = 2, kPatience = 3, kPlanned = 60, kSeen = 11;
-  const Words sets = {"lr=0.05",          "dropout=0",        "eval_every=2",         "patience=3",
-                      "eval_examples=11", "select=best_loss", "checkpoint_every=1000"};
+  constexpr int kEvery = 2, kPatience = 3, kPlanned = 60, kSeen = 11, kLast = 17;
+  const Words sets = {
+      "lr=0.05",          "dropout=0",         "eval_every=2",     "patience=3",
+      "eval_examples=11", "final_examples=17", "select=best_loss", "checkpoint_every=1000"};
   const Words flags = {"--attention", "linformer", "--features",  "6",
                        "--threads",   "1",         "--log-every", "3"};
   const Finished whole = own.trained("whole", kPlanned, sets, flags);
@@ -608,6 +610,14 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
   const std::vector<Example> seen(own.dev.begin(), own.dev.begin() + kSeen);
   const Scores selected(seen, Said(model_of(own, "whole", "best"), seen, 1));
   CHECK(number(evaluations[best], "loss") == doctest::Approx(selected.loss).epsilon(1e-4));
+  for (const auto& [split, examples] : {std::pair("dev", own.dev), std::pair("test", own.test)}) {
+    CAPTURE(split);
+    const std::vector<Example> tested(examples.begin(), examples.begin() + kLast);
+    const Scores last(tested, Said(model_of(own, "whole", "best"), tested, 1));
+    CHECK(number(result, formatted("%s_examples", split).c_str()) == kLast);
+    CHECK(number(result, formatted("%s_loss", split).c_str()) ==
+          doctest::Approx(last.loss).epsilon(1e-4));
+  }
 
   // Between the last two evaluations, and between two log points. Seconds of the first process are
   // moved far off those of any other.
