@@ -98,7 +98,8 @@ std::string first_other_entry(const Json& there, const Json& here) {
 /// the file does not say.
 std::string other_tokens(const Json& there, const Json& here) {
   const auto kind = [](const Json& config) {
-    return data::member(config, "model").value("tokens", "");
+    const Json& tokens = data::member(config, "model", "tokens");
+    return tokens.is_string() ? tokens.get<std::string>() : "";
   };
   if (kind(there).empty()) return {};  // not ours, or of an older program
   if (kind(there) != kind(here)) {

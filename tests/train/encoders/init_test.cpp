@@ -74,6 +74,31 @@ nn::ModelInput input_of(const std::vector<EncoderText>& texts, std::int64_t widt
   return input;
 }
 
+/// A small model of one layer.
+nn::ModelConfig small_model() {
+  nn::ModelConfig config;
+  config.attention = "linformer";
+  config.attention_options = {{"features", "3"}};
+  config.vocabulary = 11;
+  config.classes = 2;
+  config.nominal_length = 16;
+  config.layers = 1;
+  config.width = 8;
+  config.ff_width = 12;
+  config.heads = 2;
+  config.head_width = 4;
+  config.pooling = nn::Pooling::mean;
+  return config;
+}
+
+/// The weights that a model begins with, as another program's file has them.
+std::vector<NamedTensor> weights_of(const nn::ModelConfig& config) {
+  const nn::Model model(config, DType::f32, Device::cpu, 3);
+  std::vector<NamedTensor> weights;
+  for (const Parameter& p : model.parameters().parameters()) weights.emplace_back(p.name, p.value);
+  return weights;
+}
+
 /// A folder of the BERT encoder, with the head that predicts hidden tokens.
 fs::path with_head(const Folder& folder) {
   const fs::path copy = folder.path() / "headed";
@@ -262,6 +287,52 @@ TEST_CASE("a head of hidden tokens whose decoder is not the embedding starts fre
   CHECK(contains(said_with({{decoder + "weight", tensor::add(words, words)}}, false), fresh));
   CHECK(contains(error_of<DataError>([&] { (void)said_with({}, "no"); }),
                  "tie_word_embeddings: expected true or false, got \"no\""));
+}
+
+TEST_CASE(
+    "what only a method, a head or another pooling has starts fresh, and tables are not told") {
+  const Folder folder;
+  const fs::path file = folder.path() / "w.safetensors";
+  const auto said = [&](const nn::ModelConfig& config) {
+    nn::Model model(config, DType::f32, Device::cpu, 5);
+    return load_initial_weights(file, model, Json::object());
+  };
+  write_safetensors(file, weights_of(small_model()), {});
+  CHECK(embedding_rows(file) == 11);
+  nn::ModelConfig other = small_model();
+  other.attention_options = {{"features", "5"}};
+  other.pooling = nn::Pooling::attention;
+  CHECK(contains(said(other), "fresh: model.transformer_*.mha.attn.E, model.pooling"));
+
+  nn::ModelConfig turned = small_model();
+  turned.attention = "softmax";
+  turned.attention_options = {};
+  turned.positions = nn::Positions::rotary;
+  write_safetensors(file, weights_of(turned), {});
+  other.attention = "softmax";
+  other.attention_options = {};
+  CHECK(said(other).ends_with("not used of it: seq_classifer"));
+  turned.nominal_length = 32;
+  CHECK(contains(said(turned), "fresh: seq_classifer; not used of it: seq_classifer"));
+
+  // Kinds of numbers that are none of ours do not matter where nothing is taken.
+  std::vector<NamedTensor> whole = weights_of(turned);
+  whole.emplace_back("other", Tensor::full({2}, 1, DType::f32, Device::cpu));
+  write_safetensors(file, whole, {});
+  std::string bytes = read_file(file);
+  for (const char* name : {"seq_classifer.mlpblock.2.bias", "\"other\""}) {
+    bytes.replace(bytes.find("\"F32\"", bytes.find(name)), 5, "\"U32\"");
+  }
+  bytes.replace(bytes.find("skytape.checksum"), 7, "another");
+  folder.write("w.safetensors", bytes);
+  CHECK(said(turned).ends_with("not used of it: seq_classifer, other (U32)"));
+  whole = weights_of(turned);
+  for (auto& [name, tensor] : whole) {
+    if (name == "model.norm.weight") tensor = Tensor::zeros({8}, DType::i32, Device::cpu);
+  }
+  write_safetensors(file, whole, {});
+  CHECK(contains(error_of<DataError>([&] { (void)said(turned); }),
+                 "tensor model.norm.weight is i32[8]@cpu, this run's is f32[8]@cpu"));
 }
 
 TEST_CASE("encoders that do not fit a run are refused with what differs") {
