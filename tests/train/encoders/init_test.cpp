@@ -281,6 +281,7 @@ TEST_CASE("a head of hidden tokens whose decoder is not the embedding starts fre
         contains(said_with({{decoder + "weight", words}, {decoder + "bias", bias}}, tied), loaded));
     CHECK(contains(said_with({{decoder + "weight", tensor::add(words, words)}}, tied), fresh));
     CHECK(contains(said_with({{decoder + "bias", tensor::add(bias, bias)}}, tied), fresh));
+    CHECK(contains(said_with({{decoder + "weight", words.to(DType::f64)}}, tied), fresh));
   }
   CHECK(contains(said_with({}, false), fresh));
   CHECK(contains(said_with({{decoder + "weight", words}}, false), loaded));
@@ -335,6 +336,35 @@ TEST_CASE(
                  "tensor model.norm.weight is i32[8]@cpu, this run's is f32[8]@cpu"));
 }
 
+TEST_CASE("the checksum of the first weights is of all their names and numbers") {
+  const Folder folder;
+  const Tensor one = Tensor::full({2}, 1, DType::f32, Device::cpu);
+  const Tensor two = Tensor::full({2}, 2, DType::f32, Device::cpu);
+  const auto checksum = [&](const std::vector<NamedTensor>& tensors) {
+    write_safetensors(folder.path() / "w.safetensors", tensors, {});
+    return init_facts(folder.path() / "w.safetensors").at("init").get<std::string>();
+  };
+  const std::string sum = checksum({{"a", one}, {"b", two}});
+  CHECK(checksum({{"a", one}, {"b", two}, {"train.sums", two}}) == sum);
+  CHECK(checksum({{"a", one}, {"c", two}}) != sum);
+  CHECK(checksum({{"a", two}, {"b", two}}) != sum);
+  CHECK(checksum({{"a", one}, {"b", one}}) != sum);
+
+  if (!unicode_or_skip()) return;
+  const fs::path headed = with_head(folder);
+  const std::string of_encoder = init_facts(headed).at("init").get<std::string>();
+  const std::vector<NamedTensor> tensors = read_huggingface_weights(headed).tensors;
+  for (const char* name : {"embeddings.LayerNorm.bias", "cls.predictions.bias"}) {
+    CAPTURE(name);
+    std::vector<NamedTensor> changed = tensors;
+    for (auto& [known, tensor] : changed) {
+      if (known == name) tensor = tensor::affine(tensor, 2);
+    }
+    write_safetensors(headed / "model.safetensors", changed, {});
+    CHECK(init_facts(headed).at("init") != of_encoder);
+  }
+}
+
 TEST_CASE("encoders that do not fit a run are refused with what differs") {
   if (!unicode_or_skip()) return;
   const fs::path bert = kEncoders / "bert";
@@ -378,6 +408,17 @@ TEST_CASE("encoders that do not fit a run are refused with what differs") {
   CHECK(contains(error_of<UsageError>(
                      [&] { (void)load_initial_weights(bert, model, config_like(encoder, 25)); }),
                  "positions for 24 tokens; expected max_length of at most 24"));
+  nn::ModelConfig first = model_like(encoder.facts);
+  first.pooling = nn::Pooling::cls;
+  nn::Model with_cls(first, DType::f32, Device::cpu, 3);
+  CHECK(contains(error_of<UsageError>(
+                     [&] { (void)load_initial_weights(bert, with_cls, config_like(encoder, 24)); }),
+                 "expected max_length of at most 23, as pooling=cls puts one in front"));
+  // A run of fewer positions reads no more of longer texts.
+  nn::ModelConfig few = model_like(encoder.facts);
+  few.nominal_length = 16;
+  nn::Model shorter(few, DType::f32, Device::cpu, 3);
+  CHECK(contains(load_initial_weights(bert, shorter, config_like(encoder, 25)), "tensors loaded"));
 }
 
 TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other methods") {

@@ -109,6 +109,7 @@ TEST_CASE("result, metrics and TensorBoard say which phase they are of") {
   const auto second = data::parse_json(read_file(run / "result.json"));
   CHECK(second.at("pretraining").at("steps") == 5);
   CHECK(second.at("pretraining").at("task") == "listops-limited");
+  CHECK(second.at("pretraining").at("tokens") == first.at("tokens"));
   CHECK(second.at("pretraining").at("train_seconds").get<double>() > 0);
 
   const auto lines = train::read_metrics(phase / "metrics.jsonl");
@@ -242,6 +243,9 @@ TEST_CASE("a run has the encoder's sizes of the one it starts from, unless it sa
   CHECK_MESSAGE(learned.code == 0, learned.err);
   const Finished next = w.start("train", "next", 6, {"--init", w.run("deep"), "--stop-after", "2"});
   CHECK_MESSAGE(next.code == 0, next.err);
+  const auto config = data::parse_json(read_file(w.run("next") + "/config.json"));
+  CHECK(config.contains("init"));
+  CHECK_FALSE(config.contains("pretraining"));  // which its start was not
   // The settings that were taken over are the run's own from then on.
   const Finished rest = w.start("train", "next", 6, {"--init", w.run("deep"), "--resume"});
   CHECK_MESSAGE(rest.code == 0, rest.err);
