@@ -8,8 +8,10 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <iterator>
 #include <map>
@@ -91,14 +93,33 @@ template <class T> nb::object exception(nb::module_& m, const char* name, nb::ha
 
 // ---- threads -----------------------------------------------------------------------------------
 
-/// Calls that compute, and whether the interpreter has begun to end. Guarded by the GIL.
+/// Calls that compute, and whether the interpreter has begun to end.
 struct Calls {
-  int computing = 0;
-  bool ending = false;
+  std::atomic<int> computing = 0;  // of threads that are no helpers
+  std::atomic<int> helping = 0;    // of helpers
+  std::atomic<bool> ending = false;
   bool forked = false;  // this process is a child: the threads that helped its parent are not here
   std::thread::id last;
 };
 Calls calls;
+/// True for a thread that computes what the main thread waits for, until Ctrl-C ends the wait. Where
+/// the interpreter ends while a helper computes, nobody wants its result.
+thread_local bool helper = false;
+
+void become_helper(int threads) {
+  helper = true;
+  omp_set_num_threads(threads);
+}
+
+[[noreturn]] void sleep_for_good() {
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
+
+/// Ends the process without destroying what a helper still computes with.
+void leave(int status, void*) {
+  std::fflush(nullptr);
+  std::_Exit(status);
+}
 
 /// Who has which tape, and how often.
 struct Turns {
@@ -108,20 +129,21 @@ struct Turns {
 Turns turns;
 
 /// Registered to run when the interpreter ends: lets calls of other threads come to their end
-/// first.
+/// first, but for those of helpers.
 void wait_for_calls() {
-  calls.ending = true;
   calls.last = std::this_thread::get_id();
+  calls.ending = true;
   while (calls.computing > 0) {
     if (PyErr_CheckSignals() != 0) std::_Exit(130);  // Ctrl-C: who waits has had enough
     const nb::gil_scoped_release free;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (calls.helping > 0) on_exit(leave, nullptr);
 }
 
 /// OpenMP's threads do not follow a fork: what the child's thread starts, it computes alone.
 void after_fork() {
-  calls.computing = 0;
+  calls.computing = calls.helping = 0;
   calls.forked = true;
   turns.of.clear();
   omp_set_num_threads(1);
@@ -145,13 +167,22 @@ void set_threads(int threads) {
 WithoutGil::WithoutGil() {
   if (calls.ending && std::this_thread::get_id() != calls.last) {
     PyEval_SaveThread();  // for good: the process is about to end
-    while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+    sleep_for_good();
   }
-  ++calls.computing;
+  ++(helper ? calls.helping : calls.computing);
   state_ = PyEval_SaveThread();
 }
 
 WithoutGil::~WithoutGil() {
+  if (helper) {
+    ++calls
+          .computing;  // before it asks, so that the interpreter that is not ending waits from now on
+    if (calls.ending) {
+      --calls.computing;
+      sleep_for_good();
+    }
+    --calls.helping;
+  }
   PyEval_RestoreThread(state_);
   --calls.computing;
 }
@@ -256,6 +287,8 @@ NB_MODULE(_engine, m) {
                    python::after_fork();
                  });
   m.def("set_threads", &python::set_threads);
+  m.def("threads", &train::thread_count);
+  m.def("become_helper", &python::become_helper);
   nanobind::module_::import_("atexit").attr("register")(
       nanobind::cpp_function(&python::wait_for_calls));
   python::add_methods(m);

@@ -8,9 +8,11 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import warnings
 
@@ -380,19 +382,53 @@ class Process(unittest.TestCase):
                                    "threading.Thread(target=work, daemon=True).start(); time.sleep(0.3)")
         self.assertEqual((code, said), (0, ""))
 
-    def test_ctrl_c_ends_a_long_call_within_a_second(self):
-        import signal
-        import time
-        child = subprocess.Popen([sys.executable, "-c", "import numpy as np, skytape\nq = np.ones((1, 8, 65536, 32), 'f4')\n"
-                                  "print('begun', flush=True)\n"
-                                  "try: skytape.attention('softmax', q, q, q)\nexcept KeyboardInterrupt: print('interrupted', flush=True)\n"
-                                  "import os; os._exit(0)"], stdout=subprocess.PIPE, text=True)
-        child.stdout.readline()
-        time.sleep(1)
+    def interrupted(self, text, seconds=2):
+        """What the script says when it is interrupted after it has said "begun", and its exit status. Both come
+        within so many seconds."""
+        child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        said = ""
+        while not said.endswith("begun\n"):
+            line = child.stdout.readline()
+            self.assertTrue(line, said)
+            said += line
+        time.sleep(0.5)
         start = time.perf_counter()
         child.send_signal(signal.SIGINT)
-        self.assertEqual(child.communicate()[0], "interrupted\n")
-        self.assertLess(time.perf_counter() - start, 2)
+        said = child.communicate()[0]
+        self.assertLess(time.perf_counter() - start, seconds, said)
+        return said, child.returncode
+
+    def test_ctrl_c_ends_a_long_call_within_a_second(self):
+        long = "import numpy as np, skytape\nq = np.ones((1, 8, 65536, 32), 'f4')\nprint('begun', flush=True)\n"
+        caught = "try: skytape.attention('softmax', q, q, q)\nexcept KeyboardInterrupt: print('interrupted', flush=True)\n"
+        self.assertEqual(self.interrupted(long + caught), ("interrupted\n", 0))
+        self.assertEqual(self.interrupted(long + caught + "raise SystemExit(3)"), ("interrupted\n", 3))
+        said, code = self.interrupted(long + "skytape.attention('softmax', q, q, q)")
+        self.assertIn("KeyboardInterrupt", said)
+        self.assertEqual(code, -signal.SIGINT)
+
+    def test_ctrl_c_ends_a_long_backward_within_a_second(self):
+        said, code = self.interrupted("import numpy as np, skytape\nfrom skytape import waiting\nattending = waiting.attending\n"
+                                      "def announced(v, function, *arguments):\n"
+                                      "    if arguments[0].__class__ is dict: print('begun', flush=True)\n"
+                                      "    return attending(v, function, *arguments)\n"
+                                      "waiting.attending, q = announced, np.ones((1, 4, 24576, 32), 'f4')\n"
+                                      "skytape.vjp('softmax', q, q, q, q)")
+        self.assertEqual((said.splitlines()[-1], code), ("KeyboardInterrupt", -signal.SIGINT))
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
+    def test_ctrl_c_ends_long_calls_of_pytorch_within_a_second(self):
+        start = "import skytape, torch, skytape.torch\nq = torch.ones(1, 4, 24576, 32).requires_grad_()\n"
+        for text in ("print('begun', flush=True)\nskytape.torch.attention('softmax', q, q, q)",
+                     "out = skytape.torch.attention('softmax', q, q, q).sum()\nprint('begun', flush=True)\nout.backward()"):
+            said, code = self.interrupted(start + text, 5)  # PyTorch's own end takes a second or two
+            self.assertEqual((said.splitlines()[-1], code), ("KeyboardInterrupt", -signal.SIGINT))
+
+    def test_a_long_call_has_as_many_threads_as_its_caller(self):
+        before = skytape._engine.threads()
+        self.addCleanup(skytape.set_threads, before)
+        skytape.set_threads(before + 2)
+        self.assertEqual(skytape.waiting.interruptible(skytape._engine.threads), before + 2)
 
     def test_a_child_made_by_fork_computes(self):
         code, said = self.run_text("import multiprocessing, os, sys, numpy as np\nos.environ['OMP_NUM_THREADS'] = '2'\nimport skytape\nskytape.set_threads(2)\n"

@@ -14,7 +14,6 @@ Wrong arguments raise UsageError, which is a ValueError and a TypeError; files t
 Notation: B batch, H heads, N tokens, D head width, E width of the layer's input.
 """
 import functools
-import math
 import numbers
 import os
 from typing import Any
@@ -32,7 +31,6 @@ __all__ = ["DataError", "Dropout", "Error", "GradcheckReport", "NonFiniteError",
            "attention", "curves", "draws", "gradcheck", "has_cuda", "load", "methods", "ops", "results", "set_threads",
            "vjp"]
 Array = Any  # of NumPy, PyTorch, JAX and every library that speaks DLPack; lists, too
-_LONG = 2**33  # multiply-adds of exact attention's first product, about a second's work
 
 
 def attention(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int = 0, training: bool = False,
@@ -57,7 +55,7 @@ def vjp(name: str, q: Array, k: Array, v: Array, dout: Array, mask: Array = None
     dout, which is dLoss/dout [B, H, N, D]."""
     call, dtype = _call(True, name, q, k, v, mask, seed, training, **more)
     dout, _ = arrays.given(dout, "dout")
-    return arrays.like(v, call.out(), dtype)["out"], arrays.like(v, call.backward({"dout": dout}), dtype)
+    return arrays.like(v, call.out(), dtype)["out"], arrays.like(v, waiting.attending(v, call.backward, {"dout": dout}), dtype)
 
 
 def draws(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int = 0, training: bool = False,
@@ -70,7 +68,6 @@ def draws(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int
 def set_threads(threads: int) -> None:
     """Sets how many threads compute from now on; 0: as many as before."""
     _engine.set_threads(_whole("threads", threads, bits=31))
-    waiting.threads = int(threads) or waiting.threads
 
 
 def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length=0, parameters=None, draws=None, **options):
@@ -90,10 +87,9 @@ def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length
                          ", ".join(f"{key} is {arrays.dtype_of(array)}" for key, array in named.items() if array is not None))
     if mask is not None and "v" in read:
         read["mask"] = _ones(mask, read["v"])
-    call = (_engine.Call, _name(name), read, _texts(options), _seed(seed), bool(training), _whole("length", length),
-            parameters is None, draws, differentiable)
-    long = math.prod(getattr(v, "shape", ())) * (v.shape[-2] if getattr(v, "ndim", 0) > 2 else 1) > _LONG
-    return waiting.interruptible(*call) if long else call[0](*call[1:]), dtypes.pop() if dtypes else None
+    call = waiting.attending(read.get("v"), _engine.Call, _name(name), read, _texts(options), _seed(seed), bool(training),
+                             _whole("length", length), parameters is None, draws, differentiable)
+    return call, dtypes.pop() if dtypes else None
 
 
 @functools.lru_cache(1024)

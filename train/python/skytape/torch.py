@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from . import UsageError, _engine, _by_name, _check, _name, _seed, _texts, _whole, arrays, composed, methods
+from . import UsageError, _engine, _by_name, _check, _name, _seed, _texts, _whole, arrays, composed, methods, waiting
 
 _METHODS = {row["name"]: row for row in methods()}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -73,15 +73,15 @@ def _call(name, v, q, k, x, mask, seed, own, draws, settings, differentiable):
     read |= zip(own_names, map(_plain, own or ()))
     if mask is not None:
         read["mask"] = _plain(mask).to(read["v"].dtype, copy=True)  # it is not among a call's places
-    return _Call(name, read, options, int(seed) % 2**64, training, length, fresh,
-                 dict(zip(draw_names, map(_plain, draws or ()))), differentiable)
+    return waiting.attending(read["v"], _Call, name, read, options, int(seed) % 2**64, training, length, fresh,
+                             dict(zip(draw_names, map(_plain, draws or ()))), differentiable)
 
 
 def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
     call = _call(name, v, q, k, x, mask, seed, own, draws, settings, keep)
     out = torch.from_dlpack(call.out()["out"]).to(v.dtype)
     averages = _read(settings)[4]
-    moved = call.averages() if averages else {}
+    moved = waiting.attending(v, call.averages) if averages else {}
     moved = [torch.from_dlpack(moved[key]).to(v.dtype) for key in averages]
     if not keep:
         return out, torch.empty(0, dtype=torch.int32), moved
@@ -137,7 +137,7 @@ def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, o
     # where PyTorch's cache on disk has a graph of an earlier version, which does not give `out`.
     if call is None or call.places != _places(v, q, k, x, *own, *draws, out):
         call = _call(name, v, q, k, x, mask, seed, own, draws, settings, True)
-    found = call.backward({"dout": _plain(dout)})
+    found = waiting.attending(v, call.backward, {"dout": _plain(dout)})
     tensors = {"v": v, "q": q, "k": k, "x": x, **dict(zip(_read(settings)[3], own))}
     return [torch.from_dlpack(found[key]).to(tensor.dtype) if key in found else torch.zeros_like(tensor)
             for key, tensor in tensors.items() if tensor is not None]

@@ -1,31 +1,23 @@
 """Long work that Ctrl-C ends."""
-import os
+import math
 import threading
 
 from . import _engine
 
-threads = 0  # what set_threads() was told last; 0: nothing
-
-
-def _in_child():
-    global threads
-    threads = 0  # a process made by fork computes by one thread
-
-
-os.register_at_fork(after_in_child=_in_child)
+_LONG = 2**33  # multiply-adds of exact attention's first product, about a second's work
+_GPU = 2  # of DLPack's kinds of devices
 
 
 def interruptible(function, *arguments):
     """function(*arguments), by another thread where this is the main one: Ctrl-C then ends the wait within a
-    tenth of a second. Work that was begun runs to its end, and its result is dropped."""
+    tenth of a second. Work that was begun runs on, and its result is dropped."""
     if threading.current_thread() is not threading.main_thread():
         return function(*arguments)
-    found = []
+    found, threads = [], _engine.threads()
 
     def work():
         try:
-            if threads:
-                _engine.set_threads(threads)  # OpenMP's number is each thread's own
+            _engine.become_helper(threads)  # OpenMP's number is each thread's own
             found.append((function(*arguments), None))
         except BaseException as error:
             found.append((None, error))
@@ -37,3 +29,12 @@ def interruptible(function, *arguments):
     if error is not None:
         raise error
     return result
+
+
+def attending(v, function, *arguments):
+    """function(*arguments), which computes attention with values v: interruptible where it may take seconds. On
+    a GPU it does not, and waits for the stream that is this thread's."""
+    shape, device = getattr(v, "shape", ()), getattr(v, "__dlpack_device__", None)  # JAX's tracers have none
+    if device is not None and len(shape) > 2 and math.prod(shape) * shape[-2] > _LONG and device()[0] != _GPU:
+        return interruptible(function, *arguments)
+    return function(*arguments)
