@@ -112,6 +112,13 @@ class Torch(unittest.TestCase):
                 with self.assertRaisesRegex(skytape.UsageError, rf"length: expected 1 to 2\^63 - 1, got {length}$"):
                     skytape.torch.Attention(name, 8, H, length=length)
 
+    def test_a_method_without_a_composed_form_is_an_error_that_names_those_that_have_one(self):
+        x = normal(1, 2, 8, 4)
+        call = skytape.torch.composed.Call(torch.ones(1, 8), None, {}, {}, {}, 8, False)
+        for name in ("softmaks", "", 3, None):
+            with self.assertRaisesRegex(skytape.UsageError, rf"no composed form of the method {name!r}; expected one of softmax, vmean,"):
+                skytape.torch.composed.compose(name, x, x, x, call)
+
     def test_composed_forms_compile(self):
         x = normal(1, 2, 8, 4)
         call = torch.compile(lambda x: skytape.torch.attention("softmax", x, x, x, differentiable=True), fullgraph=True, backend="aot_eager")
