@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 import skytape  # before PyTorch, so that waiting threads leave the cores to others
 
@@ -118,6 +119,25 @@ class Torch(unittest.TestCase):
         for name in ("softmaks", "", 3, None):
             with self.assertRaisesRegex(skytape.UsageError, rf"no composed form of the method {name!r}; expected one of softmax, vmean,"):
                 skytape.torch.composed.compose(name, x, x, x, call)
+
+    def test_composed_forms_run_the_engines_forward_only_for_its_draws_and_averages(self):
+        x, calls = normal(1, 2, 64, 4), []
+
+        def counted(*arguments):
+            calls.append(arguments[0])
+            return engine(*arguments)
+        engine = skytape.torch._Call
+        with unittest.mock.patch.object(skytape.torch, "_Call", counted):
+            for name in ("softmax", "vmean", "linear_attention", "skyformer"):
+                skytape.torch.attention(name, x, x, x, differentiable=True)
+            for training in (False, True):
+                skytape.torch.Attention("routing", 8, 2, length=64, differentiable=True).train(training)(normal(1, 64, 8, dtype=torch.float32))
+        self.assertEqual(calls, ["skyformer", "routing"])
+        for more, said in [({"featurs": 3}, "unknown option of linear_attention .featurs."), ({"q": x[:, :, 1:]}, "q: expected v's shape"), ({"length": 5}, "length"),
+                           ({"epsilon": "a"}, "epsilon: expected"), ({"draws": {"nosuch": x}}, "draws"), ({"x": x.new_zeros(1, 64, 8)}, "x must be None"),
+                           ({"k": None}, "k is missing"), ({"parameters": {"E": x}}, "the method has no 'E'")]:
+            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
+                skytape.torch.attention("linear_attention", **{"q": x, "k": x, "v": x, **more}, differentiable=True)
 
     def test_composed_forms_compile(self):
         x = normal(1, 2, 8, 4)

@@ -417,12 +417,17 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     """As _apply's operator, by PyTorch's operations. Draws and moved averages are the engine's, where the
     tensors have numbers that it can read."""
     training, length, fresh, own_names, averages, draw_names, options = _read(settings)
+    every = {option["key"]: option["default"] for option in _METHODS[name]["options"]} | options
     draws, moved = dict(zip(draw_names, draws)), []
     if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active() and get_proxy_mode() is None:
-        call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
-        draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
-        found = call.averages() if averages else {}
-        moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
+        # A method with attention_dropout draws that alone, and its composed form does not.
+        if draws or averages or _METHODS[name]["random"] and "attention_dropout" not in every:
+            call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
+            draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
+            found = call.averages() if averages else {}
+            moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
+        else:
+            _check(name, training, length, tuple(options.items()), _shaped("vqkx", (v, q, k, x)), None if fresh else _shaped(own_names, own))
     elif averages:
         raise UsageError(f"{name}: under torch.func and torch.compile the composed form moves no averages; call .eval()")
     if v.numel() == 0:
@@ -437,7 +442,6 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
         own = {key: torch.from_numpy(value).to(v_) for key, value, _ in made}
     draws = {key: value.to(kind) if value.is_floating_point() else value for key, value in draws.items()}
     mask = torch.ones(v.shape[0], n, dtype=kind, device=v.device) if mask is None else mask.to(kind)
-    every = {option["key"]: option["default"] for option in _METHODS[name]["options"]} | options
     out = composed.compose(name, q, k, v_, composed.Call(mask, x, own, draws, every, max(length, n), training))
     return out.to(v.dtype), moved
 
