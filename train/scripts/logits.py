@@ -118,7 +118,7 @@ except (OSError, ValueError, OverflowError, MemoryError, AttributeError) as prob
     sys.exit(f"logits.py: {sys.argv[1]}: {problem}")
 # The values of each option that this model computes: known values; ANY for options that it reads,
 # that only training uses, and that have a tensor, which is missed below if nobody reads it. A key
-# not here is a newer one.
+# not here is a newer one, which changes nothing where it is off: 0, false or none.
 ANY = None
 READ = {"attention": ["softmax"], "positions": ["learned", "rotary"], "norm": ["pre"], "sequences": [1],
         "pooling": ["nominal", "mean"], "patch": [0], "pair_cosine": [False], "pyramid": [False]}
@@ -128,9 +128,9 @@ READ |= dict.fromkeys((
     "ngram_rows", "ngram_deviation", "dropout", "attention_dropout", "label_smoothing",
     "residual_scale", "both_ends", "token_types", "conv_width"), ANY)
 for key, value in facts.items():
-    if key not in READ:
+    if key not in READ and value not in (0, "none"):
         sys.exit(f"logits.py: the model has {key} {value}, an option unknown here")
-    if READ[key] is not ANY and value not in READ[key]:
+    if READ.get(key) is not ANY and value not in READ[key]:
         sys.exit(f"logits.py: the model has {key} {value}, this script knows {READ[key]}")
 for argument in sys.argv[2:]:
     scores = logits(tensors, facts, numbers(tensors, facts, argument))

@@ -106,15 +106,22 @@ TEST_CASE("a script of NumPy alone reproduces the logits of a checkpoint") {
                    "logits.py: 'green': the run's tokens are words: expected their numbers"));
     CHECK(contains(output_of(script + " 99").first, "each of 0 to "));
   }
-  // An option of a later version may change the arithmetic without a separate tensor.
-  std::string newer = read_file(run + "/best.safetensors");
-  const std::size_t option = newer.find("residual_scale");
-  REQUIRE(option != std::string::npos);
-  newer.replace(option, 14, "residual_power");
-  const auto [unknown, scored] = output_of(python + " train/scripts/logits.py " +
-                                           folder.write("newer", newer).string() + " x");
+  // An option of a later version may change the arithmetic without a separate tensor, unless it is
+  // off.
+  const auto with_option = [&](const std::string& of_now, const std::string& newer) {
+    std::string file = read_file(run + "/best.safetensors");
+    const std::size_t at = file.find(of_now);
+    REQUIRE(at != std::string::npos);
+    const std::string path = folder.write("newer", file.replace(at, of_now.size(), newer)).string();
+    return output_of(python + " train/scripts/logits.py " + path + command.substr(script.size()));
+  };
+  const auto [unknown, scored] = with_option("residual_scale", "residual_power");
   CHECK_FALSE(scored);
   CHECK(contains(unknown, "the model has residual_power 1.0, an option unknown here"));
+  for (const char* off : {"label_smoothing", "token_types"}) {  // 0 and false
+    const std::string newer(std::string_view(off).size(), 'x');
+    CHECK(with_option(off, newer) == std::pair(printed, true));
+  }
   for (const char* file : {"/nowhere", "/config.json"}) {
     const std::string text =
         output_of(python + " train/scripts/logits.py " + run + file + " x").first;
