@@ -205,6 +205,15 @@ class Torch(unittest.TestCase):
                         ours, theirs = (torch.zeros(()) if t is None else t.detach() for t in (ours, theirs))
                         self.assertLess((ours - theirs).norm(), 1e-9 * (1 + ours.norm()))
 
+    def test_composed_forms_under_autocast_take_parameters_in_float32(self):
+        for kind in (torch.bfloat16, torch.float16):
+            layer = skytape.torch.Attention("linformer", 8, H, length=N, features=5, differentiable=True)
+            with torch.autocast("cpu", dtype=kind):
+                out = layer(normal(1, N, 8, dtype=torch.float32))
+            self.assertEqual(out.dtype, kind)
+            out.sum().backward()
+            self.assertEqual(layer.E.grad.dtype, torch.float32)
+
     def test_gradgradcheck_passes_for_the_composed_form_of_every_method(self):
         done = set()
         for name, options, arrays, own in cases():

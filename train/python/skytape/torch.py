@@ -92,8 +92,8 @@ def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
 
 
 def _shaped(names, tensors):
-    """(name, shape, dtype) of each tensor; NumPy has no bfloat16."""
-    return tuple((name, tuple(tensor.shape), "float32" if tensor.dtype == torch.bfloat16 else str(tensor.dtype).removeprefix("torch."))
+    """(name, shape, dtype) of each tensor, as the engine reads it."""
+    return tuple((name, tuple(tensor.shape), "float64" if tensor.dtype == torch.float64 else "float32")
                  for name, tensor in zip(names, tensors) if tensor is not None)
 
 
