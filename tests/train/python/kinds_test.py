@@ -1,9 +1,11 @@
 """Wrong kinds of arguments: each public function says in a sentence of Python what was wrong."""
 import ast
 import contextlib
+import enum
 import importlib.util
 import inspect
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -117,6 +119,64 @@ class Kinds(unittest.TestCase):
             self.attempt("Attention", lambda: skytape.torch.Attention("softmax", 8, 2, seed=each))
             self.attempt("forward", lambda: skytape.torch.Attention("softmax", 8, 2)(each))
             self.attempt("mask", lambda: skytape.torch.Attention("softmax", 8, 2)(torch.ones(2, 4, 8), each))
+
+    def test_flags_are_true_or_false(self):
+        calls = {"training": [lambda flag: skytape.attention("softmax", A, A, A, training=flag)]}
+        if importlib.util.find_spec("torch"):
+            import torch
+            import skytape.torch
+            t = torch.tensor(A)
+            calls["training"].append(lambda flag: skytape.torch.attention("softmax", t, t, t, training=flag))
+            calls["differentiable"] = [lambda flag: skytape.torch.attention("softmax", t, t, t, differentiable=flag),
+                                       lambda flag: skytape.torch.Attention("softmax", 8, 2, differentiable=flag)]
+        if importlib.util.find_spec("jax"):
+            import skytape.jax
+            j = A.astype(np.float32)
+            calls["training"].append(lambda flag: skytape.jax.attention("softmax", j, j, j, training=flag))
+        for argument, call in ((argument, call) for argument, several in calls.items() for call in several):
+            for good in (False, np.False_, 0, np.int64(0)):
+                call(good)
+            for wrong in ("False", "no", None, 2, 1.0, [], np.array([1, 0])):
+                with self.subTest(argument, wrong=wrong), self.assertRaisesRegex(skytape.UsageError, f"{argument}: expected True or False, got "):
+                    call(wrong)
+
+    def test_texts_that_the_engine_would_read_in_part_are_refused(self):
+        calls = [lambda name="skyformer", parameters=None, **options: skytape.attention(name, A, A, A, parameters=parameters, **options)]
+        if importlib.util.find_spec("torch"):
+            import torch
+            import skytape.torch
+            t = torch.tensor(A)
+            calls.append(lambda name="skyformer", parameters=None, **options: skytape.torch.attention(name, t, t, t, parameters=parameters, **options))
+        for call, (said, more) in itertools.product(calls, [
+            (r"options: expected a name, got 'features=4;gamma'", {"features=4;gamma": 0.5}), (r"options: expected a name, got 'features\\n'", {"features\n": 4}),
+            (r"options: expected a name, got '\\udc80'", {"\udc80": 4}), (r"features: expected one value, got '4\\x00'", {"features": "4\0"}),
+            (r"features: expected one value, got '\\udc80'", {"features": "\udc80"}), (r"name: expected a method's name, got 'softmax\\x00'", {"name": "softmax\0"}),
+            (r"name: expected a method's name, got '\\udc80'", {"name": "\udc80"}), (r"parameters: expected a name as key, got 'E\\x00'", {"parameters": {"E\0": A}}),
+            (r"parameters: the method has no 'q', which is an argument", {"parameters": {"q": A}}),
+            (r"parameters: the method has no 'mask', which is an argument", {"parameters": {"mask": A}}),
+        ]):
+            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
+                call(**more)
+
+    def test_an_option_that_is_an_enumerator_is_its_value(self):
+        class Form(str, enum.Enum):
+            SLIDING = "sliding"
+        found, expected = (skytape.attention("local", A, A, A, block=5, form=form) for form in (Form.SLIDING, "sliding"))
+        self.assertTrue((found == expected).all())
+
+    @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
+    def test_sparse_and_nested_tensors_and_those_without_numbers_are_refused_by_name(self):
+        import torch
+        import skytape.torch
+        t = torch.tensor(A)
+        mask, nested = torch.ones(1, 16, dtype=torch.bool), torch.nested.nested_tensor([t[0], t[0, :, :5]])
+        for call in (skytape.attention, skytape.torch.attention):
+            for q, m, said in ((t.to_sparse(), mask, "q: expected a dense tensor, got one of layout torch.sparse_coo"), (nested, mask, "q: expected a dense tensor, got a nested one"),
+                               (t, mask.to_sparse(), "mask: expected a dense tensor, got one of layout torch.sparse_coo")):
+                with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
+                    call("softmax", q, t, t, m)
+        with self.assertRaisesRegex(skytape.UsageError, "v: expected a tensor with numbers, got one on the device meta"):
+            skytape.attention("softmax", t, t, t.to("meta"))
 
     def test_jax(self):
         try:

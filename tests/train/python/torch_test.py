@@ -313,7 +313,11 @@ class Torch(unittest.TestCase):
              rf"mask: expected \[B, N\] = \[{B}, {N}\], got bool \[{N}\]"),
             (lambda: skytape.attention("softmax", leaf, q, q), "skytape.torch.attention"),
             (lambda: skytape.torch.attention("softmax", q.bfloat16(), q, q), "q is torch.bfloat16, v is torch.float64"),
-            (lambda: skytape.torch.attention("softmax", q, q.numpy(), q), "k: expected a torch.Tensor, got float64"),
+            (lambda: skytape.torch.attention("softmax", q, q.numpy(), q), rf"k: expected a torch.Tensor, got float64 \[{B}, {H}, {N}, {D}\] in a ndarray$"),
+            (lambda: skytape.torch.attention("softmax", q, q, q, torch.ones(B, N, dtype=torch.bool).numpy()),
+             rf"mask: expected a tensor of bool \[B, N\], got bool \[{B}, {N}\] in a ndarray$"),
+            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(1, N, 8).numpy()), rf"x: expected a tensor \[B, N, 8\], got float32 \[1, {N}, 8\] in a ndarray$"),
+            (lambda: skytape.torch.Attention("softmax", 8, H, bias="no"), "bias: expected True or False, got 'no'$"),
             (lambda: skytape.torch.attention("softmaks", q, q, q), "did you mean 'softmax'"),
         ]:
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):

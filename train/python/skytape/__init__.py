@@ -87,7 +87,7 @@ def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length
                          ", ".join(f"{key} is {arrays.dtype_of(array)}" for key, array in named.items() if array is not None))
     if mask is not None and "v" in read:
         read["mask"] = _ones(mask, read["v"])
-    call = waiting.attending(read.get("v"), _engine.Call, _name(name), read, _texts(options), _seed(seed), bool(training),
+    call = waiting.attending(read.get("v"), _engine.Call, _name(name), read, _texts(options), _seed(seed), _flag("training", training),
                              _whole("length", length), parameters is None, draws, differentiable)
     return call, dtypes.pop() if dtypes else None
 
@@ -114,7 +114,21 @@ def _check(name, training, length, options, given, own):
 def _name(name):
     if not isinstance(name, str):
         raise UsageError(f"name: expected a method's name, a str, got {type(name).__name__}")
-    return name
+    return _word("name", "a method's name", name)
+
+
+def _word(argument, expected, text, marks=""):
+    """The text, in which nothing stands that the engine could take for its end."""
+    if not text.isprintable() or any(mark in text for mark in marks):
+        raise UsageError(f"{argument}: expected {expected}, got {text!r:.50}")
+    return text
+
+
+def _flag(argument, value):
+    """True or False, of NumPy too, or 1 or 0."""
+    if not isinstance(value, (numbers.Integral, arrays.np.bool_)) or value not in (0, 1):
+        raise UsageError(f"{argument}: expected True or False, got {value!r:.50}")
+    return bool(value)
 
 
 def _seed(seed):
@@ -137,8 +151,11 @@ def _by_name(argument, given):
     if not isinstance(given, dict):
         raise UsageError(f"{argument}: expected a dict of arrays by name, got {type(given).__name__}")
     for key in given:
-        if not isinstance(key, str) or any(mark in key for mark in ",\n"):
+        if not isinstance(key, str):
             raise UsageError(f"{argument}: expected a name as key, got {key!r:.50}")
+        _word(argument, "a name as key", key, ",")
+        if key in ("q", "k", "v", "x", "mask"):
+            raise UsageError(f"{argument}: the method has no '{key}', which is an argument")
     return given
 
 
@@ -147,6 +164,8 @@ def _ones(mask, v):
     to be added to scores."""
     if arrays.library(mask) == "numpy":
         mask = arrays.np.asarray(mask)
+    elif arrays.library(mask) == "torch":
+        arrays.dense(mask, "mask")
     if arrays.dtype_of(mask) != "bool":
         raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
     if arrays.library(v) == "torch":
@@ -162,8 +181,9 @@ def _texts(options):
     for key, value in options.items():
         if not isinstance(value, (str, numbers.Number, arrays.np.bool_)):
             raise UsageError(f"{key}: expected a number or a text, as options of a method are, got {arrays.what(value)}")
-        if isinstance(value, str) and any(mark in value for mark in ";\n"):
-            raise UsageError(f"{key}: expected one value, got {value!r:.50}")
+        _word("options", "a name", key, "=;")
+        if isinstance(value, str):
+            _word(key, "one value", value, ";")
     return {key: _text(value) for key, value in options.items()}
 
 
@@ -171,4 +191,6 @@ def _text(value):
     # Of a number that changes from call to call torch.compile takes f"{int()}", and no str(), for a constant.
     if isinstance(value, (numbers.Integral, arrays.np.bool_)):
         return f"{int(value)}"
-    return f"{float(value)}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{float(value)}"
+    return str.__str__(value) if isinstance(value, str) else str(value)  # an enumerator's value, and not its name

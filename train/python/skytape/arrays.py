@@ -20,13 +20,21 @@ def library(array):
     return "dlpack"
 
 
+def dense(tensor, argument):
+    """UsageError where a tensor of PyTorch is sparse or nested."""
+    if tensor.layout != sys.modules["torch"].strided or tensor.is_nested:
+        layout = "a nested one" if tensor.is_nested else f"one of layout {tensor.layout}: .to_dense() makes one"
+        raise UsageError(f"{argument}: expected a dense tensor, got {layout}")
+
+
 def plain(array, argument):
     """The same numbers as the engine can read them: dense, in this machine's byte order, of no subclass;
     whole numbers as int32 where all are within it, and numbers of half precision as float32."""
     kind = library(array)
     if kind == "torch":
-        if array.layout != sys.modules["torch"].strided:
-            raise UsageError(f"{argument}: expected a dense tensor, got one of layout {array.layout}: .to_dense() makes one")
+        dense(array, argument)
+        if array.device.type == "meta":
+            raise UsageError(f"{argument}: expected a tensor with numbers, got one on the device meta")
         if array.requires_grad:
             raise UsageError(f"{argument}: the tensor requires its gradient: call skytape.torch.attention, or detach it")
         array = array.detach().as_subclass(sys.modules["torch"].Tensor).contiguous().resolve_neg()
@@ -87,6 +95,8 @@ def given(array, argument):
         array = plain(array, argument)  # a list, a number
         if array.dtype.kind in "iu":
             array = array.astype(np.float64)
+    if kind == "torch":
+        dense(array, argument)
     name = dtype_of(array)
     if name not in ("float32", "float64", "int32", *HALF) and not name.startswith((">f", "<f")):
         raise UsageError(f"{argument}: expected float32, float64, float16 or bfloat16, got {what(array)}")

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from . import UsageError, _by_name, _check, _name, _seed, _texts, _whole, arrays, vjp
+from . import UsageError, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, vjp
 from . import attention as _attention
 
 
@@ -31,7 +31,7 @@ def attention(name: str, q: ArrayLike | None, k: ArrayLike | None, v: ArrayLike,
             raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
     else:
         seed = np.array([_seed(seed)], np.uint64).view(np.uint32)
-    settings = (_name(name), bool(training), _whole("length", length), tuple(sorted(_texts(options).items())))
+    settings = (_name(name), _flag("training", training), _whole("length", length), tuple(sorted(_texts(options).items())))
     own = None if parameters is None else {key: jnp.asarray(value) for key, value in parameters.items()}
     # From within JAX's callback what is wrong would be JAX's error.
     _check(*settings, *(None if of is None else tuple((key, array.shape, array.dtype) for key, array in of.items()) for of in (given, own)))

@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from . import UsageError, _engine, _by_name, _check, _name, _seed, _texts, _whole, arrays, composed, methods, waiting
+from . import UsageError, _engine, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, composed, methods, waiting
 
 _METHODS = {row["name"]: row for row in methods()}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -352,11 +352,12 @@ def attention(name: str, q: torch.Tensor | None, k: torch.Tensor | None, v: torc
     differentiable  True: the method composed of PyTorch's operations, with second derivatives and forward
                     mode. It is slow, may take N x N memory, and drops no attention weights
     """
+    training, differentiable = _flag("training", training), _flag("differentiable", differentiable)
     _by_name("parameters", parameters)
     draws = _by_name("draws", draws)
     for key, tensor in draws.items():
         if not isinstance(tensor, torch.Tensor):
-            raise UsageError(f"draws: {key}: expected a torch.Tensor, got {arrays.what(tensor)}")
+            raise UsageError(f"draws: {key}: expected a torch.Tensor, got {_what(tensor)}")
     if seed is None:
         seed = _fresh_seed(_name(name), _texts(options), parameters is None, q, k, v, x, mask) if training else 0
     if mask is not None:
@@ -375,9 +376,10 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
         if tensor is None:
             continue
         if not isinstance(tensor, torch.Tensor):
-            raise UsageError(f"{key}: expected a torch.Tensor, got {arrays.what(tensor)}")
-        if tensor.layout != torch.strided or tensor.dtype not in _FLOATS:
-            raise UsageError(f"{key}: expected a dense tensor of float32, float64, bfloat16 or float16, got {tensor.layout}, {tensor.dtype}")
+            raise UsageError(f"{key}: expected a torch.Tensor, got {_what(tensor)}")
+        arrays.dense(tensor, key)
+        if tensor.dtype not in _FLOATS:
+            raise UsageError(f"{key}: expected float32, float64, bfloat16 or float16, got {arrays.what(tensor)}")
         if not differentiable and forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
             raise NotImplementedError(_ONCE.format(f"attention by {name}"))
     if v is None:
@@ -446,10 +448,17 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     return out.to(v.dtype), moved
 
 
+def _what(value):
+    """Describes an argument for messages, and of an array of another library the kind."""
+    kind = "" if isinstance(value, torch.Tensor) or not hasattr(value, "dtype") else f" in a {type(value).__name__}"
+    return arrays.what(value) + kind
+
+
 def _check_mask(argument, mask, x):
     """x: [B, ..., N, D]."""
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
-        raise UsageError(f"{argument}: expected a tensor of bool [B, N], got {arrays.what(mask)}")
+        raise UsageError(f"{argument}: expected a tensor of bool [B, N], got {_what(mask)}")
+    arrays.dense(mask, argument)
     if isinstance(x, torch.Tensor) and x.dim() > 2 and (mask.dim() != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] != x.shape[-2]):
         raise UsageError(f"{argument}: expected [B, N] = [{x.shape[0]}, {x.shape[-2]}], got {arrays.what(mask)}")
 
@@ -476,7 +485,7 @@ class Attention(nn.Module):
                  device: torch.device | str | int | None = None, dtype: torch.dtype | None = None, differentiable: bool = False,
                  **options: float | str) -> None:
         super().__init__()
-        dim, heads = _whole("dim", dim, 1), _whole("heads", heads, 1)
+        dim, heads, bias = _whole("dim", dim, 1), _whole("heads", heads, 1), _flag("bias", bias)
         if dim % heads != 0:
             raise UsageError(f"Attention: dim {dim} is no multiple of heads {heads}")
         options = _texts(options)
@@ -488,7 +497,7 @@ class Attention(nn.Module):
         if any(option["key"] == "attention_dropout" for option in row["options"]):
             options = {"attention_dropout": "0", **options}
         self.name, self.dim, self.heads, self.length, self.options = name, dim, heads, length, options
-        self.reads_x, self.reads_padding, self.differentiable = row["reads_x"], row["reads_padding"], bool(differentiable)
+        self.reads_x, self.reads_padding, self.differentiable = row["reads_x"], row["reads_padding"], _flag("differentiable", differentiable)
         kind = {"device": device, "dtype": dtype}
         self.q_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias, **kind) for _ in range(3))
         self.k_proj = None if row["shared_qk"] else nn.Linear(dim, dim, bias, **kind)
@@ -528,7 +537,7 @@ class Attention(nn.Module):
     def forward(self, x: torch.Tensor, key_padding_mask: torch.Tensor | None = None) -> torch.Tensor:
         """The output [B, N, E] for x [B, N, E]; key_padding_mask: bool [B, N], true at padding."""
         if not isinstance(x, torch.Tensor) or x.dim() != 3 or x.shape[2] != self.dim:
-            raise UsageError(f"Attention: x: expected a tensor [B, N, {self.dim}], got {arrays.what(x)}")
+            raise UsageError(f"Attention: x: expected a tensor [B, N, {self.dim}], got {_what(x)}")
         if key_padding_mask is not None:
             _check_mask("key_padding_mask", key_padding_mask, x)
             if f"{self.name}_mask" in _METHODS:
