@@ -229,6 +229,19 @@ class Methods(unittest.TestCase):
                 with self.subTest(said, traced=traced), self.assertRaisesRegex(skytape.UsageError, said):
                     (jax.jit(call) if traced else call)(q)
 
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
+    def test_memory_stays_constant_over_many_calls_of_jax_that_are_not_compiled(self):
+        import jax
+        from skytape.jax import attention
+        q = Q[:1, :1, :8].astype("f4")
+        gradient = jax.grad(lambda q: attention("softmax", q, q, q).sum())
+
+        def resident_after(calls):
+            for _ in range(calls):
+                gradient(q).block_until_ready()
+            return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
+        self.assertLess(-resident_after(10) + resident_after(40), 16 << 20)
+
     def test_jax_gets_arrays_of_jax(self):
         try:
             import jax.numpy as jnp

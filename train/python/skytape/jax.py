@@ -89,5 +89,6 @@ def _backward(settings, saved, dout):
     return d_given, d_own, None, None
 
 
-_apply = jax.custom_vjp(_forward, nondiff_argnums=(0,))
-_apply.defvjp(lambda settings, *arguments: (_forward(settings, *arguments), arguments), _backward)
+_with_gradients = jax.custom_vjp(_forward, nondiff_argnums=(0,))
+_with_gradients.defvjp(lambda settings, *arguments: (_forward(settings, *arguments), arguments), _backward)
+_apply = jax.jit(_with_gradients, static_argnums=0)  # JAX compiles a callback once, and not in each call
