@@ -242,6 +242,19 @@ class Methods(unittest.TestCase):
             return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
         self.assertLess(-resident_after(10) + resident_after(40), 16 << 20)
 
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
+    def test_second_derivatives_under_jax_are_an_error_that_says_so(self):
+        import jax
+        from skytape.jax import attention
+        q = Q[:1, :1, :4].astype("f4")
+
+        def loss(q):
+            return (attention("softmax", q, q, q)**2).sum()
+        for second in (jax.hessian(loss), jax.grad(lambda q: jax.grad(loss)(q).sum()), jax.jit(jax.jacrev(jax.grad(loss)))):
+            with self.assertRaisesRegex(NotImplementedError, "attention by softmax has first derivatives of reverse mode alone"):
+                second(q)
+        self.assertEqual(jax.jit(jax.vmap(jax.grad(loss)))(q[None]).shape, (1, *q.shape))
+
     def test_jax_gets_arrays_of_jax(self):
         try:
             import jax.numpy as jnp

@@ -60,6 +60,19 @@ def _each(run, outputs, *trees):
     return jax.tree.map(lambda like, *parts: np.stack(parts).reshape(*extra, *like.shape), outputs, *found)
 
 
+def _called(name, run, outputs, *trees):
+    """run(), as a part of a traced function, without derivatives: _with_gradients has the first ones."""
+    @jax.custom_jvp
+    def call(*trees):
+        return jax.pure_callback(functools.partial(_each, run, outputs), outputs, *trees, vmap_method="broadcast_all")
+
+    @call.defjvp
+    def refuse(*_):
+        raise NotImplementedError(f"skytape: attention by {name} has first derivatives of reverse mode alone: its backward is written by "
+                                  "hand. skytape.torch.attention(..., differentiable=True) has all others")
+    return call(*trees)
+
+
 def _arguments(settings, given, own, mask, seed):
     name, training, length, options = settings
     return {"name": name, "k": None, "q": None, **given, "mask": mask, "seed": _seed_of(seed), "training": training,
@@ -75,7 +88,7 @@ def _forward(settings, given, own, mask, seed):
 
     def run(*trees):
         return np.asarray(_attention(**_arguments(settings, *trees)))
-    return jax.pure_callback(functools.partial(_each, run, outputs), outputs, given, own, mask, seed, vmap_method="broadcast_all")
+    return _called(settings[0], run, outputs, given, own, mask, seed)
 
 
 def _backward(settings, saved, dout):
@@ -85,8 +98,7 @@ def _backward(settings, saved, dout):
     def run(given, own, mask, seed, dout):
         gradients = vjp(dout=dout, **_arguments(settings, given, own, mask, seed))[1]
         return jax.tree.map_with_path(lambda path, array: np.asarray(gradients.get(path[-1].key, np.zeros_like(array))), (given, own))
-    d_given, d_own = jax.pure_callback(functools.partial(_each, run, outputs), outputs, *saved, dout, vmap_method="broadcast_all")
-    return d_given, d_own, None, None
+    return *_called(settings[0], run, outputs, *saved, dout), None, None
 
 
 _with_gradients = jax.custom_vjp(_forward, nondiff_argnums=(0,))
