@@ -18,13 +18,15 @@ def attention(name: str, q: ArrayLike | None, k: ArrayLike | None, v: ArrayLike,
               parameters: dict[str, ArrayLike] | None = None, **options: float | str) -> jax.Array:
     """As skytape.attention, on arrays of JAX that may be traced. First derivatives of reverse mode; the CPU
     computes. seed: an int, or a whole number that is traced."""
-    arguments = {"q": q, "k": k, "v": v, "x": x}
+    arguments = {"v": v, "q": q, "k": k, "x": x}
     _by_name("parameters", parameters)
-    given = {key: jnp.asarray(value) for key, value in arguments.items() if value is not None}
+    given = {key: _array(key, value) for key, value in arguments.items() if value is not None}
     if "v" not in given:
-        raise UsageError(f"{name}: v is missing")
+        raise UsageError(f"{_name(name)}: v is missing")
+    if not jnp.issubdtype(given["v"].dtype, jnp.floating):
+        raise UsageError(f"v: expected floating-point numbers, got {arrays.what(given['v'])}")
     for key, value in given.items():
-        if not jnp.issubdtype(value.dtype, jnp.floating) or value.dtype != given["v"].dtype:
+        if value.dtype != given["v"].dtype:
             raise UsageError(f"{key}: expected floating-point numbers of v's type {given['v'].dtype}, got {arrays.what(value)}")
     if isinstance(seed, jax.Array):
         if seed.shape != () or not jnp.issubdtype(seed.dtype, jnp.integer):
@@ -32,16 +34,23 @@ def attention(name: str, q: ArrayLike | None, k: ArrayLike | None, v: ArrayLike,
     else:
         seed = np.array([_seed(seed)], np.uint64).view(np.uint32)
     settings = (_name(name), _flag("training", training), _whole("length", length), tuple(sorted(_texts(options).items())))
-    own = None if parameters is None else {key: jnp.asarray(value) for key, value in parameters.items()}
+    own = None if parameters is None else {key: _array(key, value) for key, value in parameters.items()}
     # From within JAX's callback what is wrong would be JAX's error.
     _check(*settings, *(None if of is None else tuple((key, array.shape, array.dtype) for key, array in of.items()) for of in (given, own)))
     if mask is not None:
-        mask, rows = jnp.asarray(mask), (given["v"].shape[0], given["v"].shape[2])
+        mask, rows = _array("mask", mask), (given["v"].shape[0], given["v"].shape[2])
         if mask.dtype != bool:
             raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
         if mask.shape != rows:
             raise UsageError(f"mask: expected [B, N] = {list(rows)}, got {arrays.what(mask)}")
     return _apply(settings, given, own, mask, jnp.asarray(seed))
+
+
+def _array(argument, value):
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{argument}: expected an array of JAX, or what makes one, got {arrays.what(value)}: {error}") from None
 
 
 def _seed_of(seed):
