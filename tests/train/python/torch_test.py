@@ -205,6 +205,25 @@ class Torch(unittest.TestCase):
                         ours, theirs = (torch.zeros(()) if t is None else t.detach() for t in (ours, theirs))
                         self.assertLess((ours - theirs).norm(), 1e-9 * (1 + ours.norm()))
 
+    def test_composed_forms_have_the_fresh_arrays_and_draws_that_options_ask_for(self):
+        for name, options in (("nystrom", {"features": 64, "conv_kernel": 3}), ("nystrom", {"features": 5}), ("bigbird", {"block": 5}),
+                              ("linformer_jlt", {"features": 12, "fixed": 1}), ("performer", {"features": 9, "redraw": 3}), ("performer", {"features": 9})):
+            with self.subTest(name, **options):
+                q, k, v = (normal(2, H, N, D, seed=seed) for seed in (1, 2, 3))
+                ours, theirs = (skytape.torch.attention(name, q, k, v, seed=4, differentiable=form, **options) for form in (False, True))
+                self.assertLess((ours - theirs).abs().max(), 1e-9)
+
+    def test_features_that_are_drawn_anew_come_from_pytorchs_random_numbers(self):
+        q = normal(1, H, N, D)
+        for options, draws in (({"redraw": 1}, True), ({}, False)):
+            found = []
+            layer = skytape.torch.Attention("performer", 8, H, length=N, features=9, **options).double()
+            for seed in (1, 2, 1):
+                torch.manual_seed(seed)
+                found.append(layer(q.transpose(1, 2).flatten(2)))
+            self.assertTrue((found[0] == found[2]).all())
+            self.assertEqual((found[0] != found[1]).any(), draws)
+
     def test_composed_forms_under_autocast_take_parameters_in_float32(self):
         for kind in (torch.bfloat16, torch.float16):
             layer = skytape.torch.Attention("linformer", 8, H, length=N, features=5, differentiable=True)

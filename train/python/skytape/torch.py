@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from . import UsageError, _engine, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, composed, methods, waiting
+from . import draws as _engine_draws
 
 _METHODS = {row["name"]: row for row in methods()}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -159,7 +160,37 @@ def _refuse(name):
 # in the batch) or lets its examples enter each other's results, and where backward alone has the axis (its
 # draws go by the places that forward had), each entry is a call.
 
-_OWNERS = {name for name in _METHODS if _engine.initial(name, {}, 2, 32, 64, 64, 0)[0]}  # of arrays
+def _of_some(does):
+    """The methods that do, and of each other one the options by which it does where they are not their defaults."""
+    always = {name for name in _METHODS if does(name, {})}
+    return always, {name: {key for sample in row["samples"] for key, value in sample.items() if does(name, {key: value})}
+                    for name, row in _METHODS.items() if name not in always}
+
+
+def _does(of, name, options):
+    """True where the method is one of those that _of_some() found, with these options."""
+    always, by_option = of
+    defaults = {option["key"]: option["default"] for option in _METHODS[name]["options"]}
+    return name in always or any([options.get(key, defaults[key]) != defaults[key] for key in by_option[name]])
+
+
+def _has_arrays(name, options):
+    try:
+        return any([_engine.initial(name, options, 2, 32, length, 64, 0)[0] for length in (64, 2048)])
+    except UsageError:
+        return False  # an option that needs another one
+
+
+def _has_draws(name, options):
+    row, rows = _METHODS[name], arrays.np.ones((1, 2, 1, 8))
+    try:
+        return row["random"] or bool(_engine_draws(name, rows, None if row["shared_qk"] else rows, rows, training=True,
+                                                   x=arrays.np.ones((1, 1, 16)) if row["reads_x"] else None, **options))
+    except UsageError:
+        return False
+
+
+_OWNERS, _DRAWERS = _of_some(_has_arrays), _of_some(_has_draws)
 
 
 def _draws(name, options, fresh=False):
@@ -171,7 +202,7 @@ def _draws(name, options, fresh=False):
             return float(values["attention_dropout"]) > 0
         except ValueError:
             return True  # the call's error says so
-    return row["random"] or fresh and name in _OWNERS
+    return _does(_DRAWERS, name, options) or fresh and _does(_OWNERS, name, options)
 
 
 def _apart(name, settings, v, dim):
@@ -423,7 +454,7 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     draws, moved = dict(zip(draw_names, draws)), []
     if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active() and get_proxy_mode() is None:
         # A method with attention_dropout draws that alone, and its composed form does not.
-        if draws or averages or _METHODS[name]["random"] and "attention_dropout" not in every:
+        if draws or averages or "attention_dropout" not in every and _draws(name, options):
             call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
             draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
             found = call.averages() if averages else {}
@@ -438,7 +469,7 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     q, k, v_, x, *own = (tensor if tensor is None else tensor.to(kind) for tensor in (q, k, v, x, *own))
     own = dict(zip(own_names, own))
     heads, n, width = v.shape[1:]
-    if fresh and name in _OWNERS:
+    if fresh and _does(_OWNERS, name, options):
         made, _ = _engine.initial(name, options, heads, width, length or n, heads * width if x is None else x.shape[-1],
                                   int(seed) % 2**64)
         own = {key: torch.from_numpy(value).to(v_) for key, value, _ in made}
