@@ -155,10 +155,8 @@ def _refuse(name):
     return backward
 
 
-# torch.vmap: the axis is folded into the batch where that changes nothing. Where arrays are of the method's
-# own, whose gradients are sums over the batch, or draws are given, or a training call draws (by the places
-# in the batch) or lets its examples enter each other's results, and where backward alone has the axis (its
-# draws go by the places that forward had), each entry is a call.
+# An option may give a method arrays of its own, or let it draw.
+
 
 def _of_some(does):
     """The methods that do, and of each other one the options by which it does where they are not their defaults."""
@@ -203,6 +201,12 @@ def _draws(name, options, fresh=False):
         except ValueError:
             return True  # the call's error says so
     return _does(_DRAWERS, name, options) or fresh and _does(_OWNERS, name, options)
+
+
+# torch.vmap: the axis is folded into the batch where that changes nothing. Where arrays are of the method's
+# own, whose gradients are sums over the batch, or draws are given, or a training call draws (by the places
+# in the batch) or lets its examples enter each other's results, and where backward alone has the axis (its
+# draws go by the places that forward had), each entry is a call.
 
 
 def _apart(name, settings, v, dim):
