@@ -102,7 +102,7 @@ struct Calls {
   std::thread::id last;
 };
 Calls calls;
-/// True for a thread that computes what the main thread waits for, until Ctrl-C ends the wait. Where
+/// True for a thread that computes what the main thread waits for, until Ctrl-C ends the wait. If
 /// the interpreter ends while a helper computes, nobody wants its result.
 thread_local bool helper = false;
 
@@ -175,8 +175,7 @@ WithoutGil::WithoutGil() {
 
 WithoutGil::~WithoutGil() {
   if (helper) {
-    ++calls
-          .computing;  // before it asks, so that the interpreter that is not ending waits from now on
+    ++calls.computing;  // first, so that an interpreter that is not yet ending waits for us
     if (calls.ending) {
       --calls.computing;
       sleep_for_good();
