@@ -98,6 +98,13 @@ class Kinds(unittest.TestCase):
         for function in (skytape.load, skytape.results, skytape.curves):
             self.each_argument(function.__name__, function, ["nowhere"])
 
+    def test_texts_that_the_engine_cannot_read_are_errors_of_load(self):
+        for arguments, said in ((("\udc80",), r"load: folder: expected text in UTF-8 without zeros, got '\\udc80'"),
+                                (("a\0b",), r"load: folder: expected text in UTF-8 without zeros, got 'a\\x00b'"),
+                                (("a", "\udc80"), "load: checkpoint: expected text in UTF-8"), (("a", "best", "\udc80"), "load: device: expected text in UTF-8")):
+            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
+                skytape.load(*arguments)
+
     def test_torch(self):
         try:
             import torch

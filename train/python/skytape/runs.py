@@ -19,10 +19,13 @@ class Run:
     def __init__(self, folder: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto") -> None:
         if not isinstance(folder, (str, os.PathLike)):
             raise UsageError(f"load: folder: expected a path, got {type(folder).__name__}")
-        for argument, value in (("checkpoint", checkpoint), ("device", device)):
+        folder = os.fspath(folder)
+        for argument, value in (("folder", folder), ("checkpoint", checkpoint), ("device", device)):
             if not isinstance(value, str):
                 raise UsageError(f"load: {argument}: expected a str, got {type(value).__name__}")
-        self._run = _Run(os.fspath(folder), checkpoint, device)
+            if "\0" in value or value.encode(errors="ignore").decode() != value:
+                raise UsageError(f"load: {argument}: expected text in UTF-8 without zeros, got {value!r:.80}")
+        self._run = _Run(folder, checkpoint, device)
 
     def __repr__(self) -> str:
         return repr(self._run)
