@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "data/batches.hpp"
 #include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 

@@ -6,7 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "data/batches.hpp"
+#include "data/batch.hpp"
+#include "data/batch_options.hpp"
 #include "data/task.hpp"
 
 namespace skytape::data {

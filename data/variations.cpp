@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "data/batches.hpp"
 #include "data/random.hpp"
 
 namespace skytape::data {

@@ -4,7 +4,8 @@
 // in the epoch is: a resumed run shows what it would have shown.
 #pragma once
 
-#include "data/batches.hpp"
+#include "data/batch.hpp"
+#include "data/batch_options.hpp"
 
 namespace skytape::data {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "data/batches.hpp"
+#include "data/batch_options.hpp"
 #include "data/files/json_fwd.hpp"
 #include "data/masking.hpp"
 #include "data/task.hpp"

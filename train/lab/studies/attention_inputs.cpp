@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "attention/registry.hpp"
+#include "data/batches.hpp"
 #include "data/files/source.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"

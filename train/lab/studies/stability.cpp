@@ -6,6 +6,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "data/batches.hpp"
 #include "data/files/json.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/kernels/elementwise.hpp"
