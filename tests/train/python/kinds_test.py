@@ -171,6 +171,14 @@ class Kinds(unittest.TestCase):
         found, expected = (skytape.attention("local", A, A, A, block=5, form=form) for form in (Form.SLIDING, "sliding"))
         self.assertTrue((found == expected).all())
 
+    def test_masked_arrays_are_refused_by_name(self):
+        hidden = skytape.arrays.np.ma.masked_array(A, A > 0)
+        for i, argument in ((1, "q"), (3, "v"), (4, "mask")):
+            call = ["softmax", A, A, A, A[:, 0, :, 0] > 0]
+            call[i] = hidden if i < 4 else hidden[:, 0, :, 0] > 0
+            with self.subTest(argument), self.assertRaisesRegex(skytape.UsageError, f"{argument}: expected a plain array, got a masked one"):
+                skytape.attention(*call)
+
     @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
     def test_sparse_and_nested_tensors_and_those_without_numbers_are_refused_by_name(self):
         import torch

@@ -162,10 +162,9 @@ def _by_name(argument, given):
 def _ones(mask, v):
     """The mask in v's type, one for a token. Numbers are refused: they could be ones for padding, or -inf
     to be added to scores."""
+    arrays.dense(mask, "mask")
     if arrays.library(mask) == "numpy":
         mask = arrays.np.asarray(mask)
-    elif arrays.library(mask) == "torch":
-        arrays.dense(mask, "mask")
     if arrays.dtype_of(mask) != "bool":
         raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
     if arrays.library(v) == "torch":

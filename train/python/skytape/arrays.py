@@ -20,19 +20,21 @@ def library(array):
     return "dlpack"
 
 
-def dense(tensor, argument):
-    """UsageError where a tensor of PyTorch is sparse or nested."""
-    if tensor.layout != sys.modules["torch"].strided or tensor.is_nested:
-        layout = "a nested one" if tensor.is_nested else f"one of layout {tensor.layout}: .to_dense() makes one"
+def dense(array, argument):
+    """UsageError where a tensor of PyTorch is sparse or nested, or an array of NumPy hides entries."""
+    if isinstance(array, np.ma.MaskedArray):
+        raise UsageError(f"{argument}: expected a plain array, got a masked one, whose mask would not be read: .filled(0) makes one")
+    if library(array) == "torch" and (array.layout != sys.modules["torch"].strided or array.is_nested):
+        layout = "a nested one" if array.is_nested else f"one of layout {array.layout}: .to_dense() makes one"
         raise UsageError(f"{argument}: expected a dense tensor, got {layout}")
 
 
 def plain(array, argument):
     """The same numbers as the engine can read them: dense, in this machine's byte order, of no subclass;
     whole numbers as int32 where all are within it, and numbers of half precision as float32."""
+    dense(array, argument)
     kind = library(array)
     if kind == "torch":
-        dense(array, argument)
         if array.device.type == "meta":
             raise UsageError(f"{argument}: expected a tensor with numbers, got one on the device meta")
         if array.requires_grad:
@@ -90,13 +92,12 @@ def what(array):
 def given(array, argument):
     """An array of q's kind that the engine reads, in float32 or float64, and the type that its results
     are to have."""
+    dense(array, argument)
     kind = library(array)
     if kind == "numpy" and not isinstance(array, np.ndarray):
         array = plain(array, argument)  # a list, a number
         if array.dtype.kind in "iu":
             array = array.astype(np.float64)
-    if kind == "torch":
-        dense(array, argument)
     name = dtype_of(array)
     if name not in ("float32", "float64", "int32", *HALF) and not name.startswith((">f", "<f")):
         raise UsageError(f"{argument}: expected float32, float64, float16 or bfloat16, got {what(array)}")
