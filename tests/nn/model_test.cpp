@@ -186,6 +186,22 @@ TEST_CASE("training draws fresh numbers each step, evaluation the same ones") {
   CHECK(logits_of(drawing, input, step) != trained);
 }
 
+TEST_CASE("a model's attention drops weights in training alone") {
+  nn::ModelConfig config = small_config("softmax");
+  config.dropout = 0;
+  nn::StepContext evaluation = training_step();
+  evaluation.training = false;
+  const nn::ModelInput input = make_input({13, 9}, 24, DType::f64);
+  for (const char* rate : {"0", "0.5"}) {
+    CAPTURE(rate);
+    config.attention_options = {{"attention_dropout", rate}};
+    const nn::Model model(config, DType::f64, Device::cpu, 3);
+    const bool same =
+        logits_of(model, input, training_step()) == logits_of(model, input, evaluation);
+    CHECK(same == (rate == std::string("0")));
+  }
+}
+
 TEST_CASE("each place of a model that drops entries drops others, in each layer and sequence") {
   nn::ModelConfig config = small_config("softmax", 2);
   config.norm = nn::Norm::pre;
