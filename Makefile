@@ -117,7 +117,8 @@ LIBS := $(foreach o,$(OPTIONAL),$(LIB_$o)) -lz -lcrypto $(if $(filter 0,$(PORTAB
 LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) $(filter %.o %.a,$^) $(LIBS) $(LDLIBS) -o $@
 
 # ---- sources (a new file needs no edit) ------------------------------------------------------
-DIRS     := tensor autograd attention nn data train
+ENGINE   := tensor autograd attention nn
+DIRS     := $(ENGINE) data train
 B        := build/$(MODE)-$(if $(SIMULATED),simulated,$(if $(WITH_CUDA),cuda,cpu))$(if $(filter 1,$(PORTABLE)),-portable)
 find      = $(sort $(shell find $(1) -name '$(2)' ! -name '.*'))# editors keep files such as .#add.cpp
 CPU_SRC  := $(filter-out train/main.cpp train/python/% train/lab/%,$(call find,$(DIRS),*.cpp))
@@ -133,9 +134,11 @@ TEST_OBJ := $(TEST_SRC:%=$B/%.o) $(if $(WITH_CUDA),$(patsubst %,$B/%.cuda.o,$(fi
 JUDGE     := $(patsubst %,$B/tests/exercises/%.cpp.o,judge judge_gradients)
 DEVICE_OF_EXERCISES := $B/tests/exercises/judge.cpp.o $B/tensor/core/error.cpp.o \
   $(patsubst %,$B/tests/cuda_simulator/%.cpp.o,block cupti fiber memory races runtime streams tensor_core)
-# The pages need the engine and the methods, no data and no training.
+# The engine and the methods, without data and training: all that their tests and the tour's pages need.
+ENGINE_OBJ  := $(filter-out $B/data/% $B/train/%,$(OBJ))
+ENGINE_TEST := $(filter $(foreach room,$(ENGINE) support,$B/tests/$(room)/%) $B/tests/main.cpp.o,$(TEST_OBJ)) $(ENGINE_OBJ)
 TOUR_OBJ := $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(patsubst %,$B/%.o,$(TOUR) tests/main.cpp tests/support/close.cpp tests/support/devices.cpp) \
-  $(filter-out $B/data/% $B/train/%,$(OBJ))
+  $(ENGINE_OBJ)
 # Headers that nearly all files read, parsed once for all files of a kind. Each file still includes
 # what it uses: `make check` reads it without these, so that a forgotten include shows.
 COMMON  := algorithm array cmath cstdint cstring deque functional limits memory numeric ostream span string unordered_map utility vector
@@ -186,13 +189,14 @@ $B/libskytape.a $B/libskytape-lab.a $B/readers.a: $B/linked
 $B/skytape: $B/train/main.cpp.o $B/libskytape.a
 $B/skytape-lab: $B/train/lab/main.cpp.o $B/libskytape-lab.a $B/libskytape.a
 $B/skytape_tests: $(TEST_OBJ) $B/libskytape-lab.a $B/libskytape.a
-$B/skytape_tests: private LIBS += $(if $(CURAND),-lcurand)
+$B/skytape_engine_tests: $(ENGINE_TEST)
+$B/skytape_tests $B/skytape_engine_tests: private LIBS += $(if $(CURAND),-lcurand)
 $B/skytape_tour: $(TOUR_OBJ)
 # The objects that readers call, as an archive: what they do not call needs no engine.
 $B/readers.a: $(patsubst %,$B/%.o,$(filter data/% train/formats/% tensor/core/%,$(filter-out %.kernel.cpp,$(CPU_SRC))))
 $B/readers: $B/tests/fuzz/data/readers.cpp.o $B/readers.a
 $B/readers: private LDFLAGS += -fsanitize=fuzzer
-$B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_tour $B/readers: $B/linked
+$B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_engine_tests $B/skytape_tour $B/readers: $B/linked
 	@echo "  link  $@"; $(LINK)
 build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 	@ln -sfn $(B:build/%=%)/$* $@
@@ -214,7 +218,7 @@ arena: ATTENTIONS ?= skyformer
 arena: BUDGET ?= $(if $(STEPS)$(filter-out skyformer,$(ATTENTIONS)),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
-.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test engine-test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)) $(call switch,FORCE,force))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
@@ -256,7 +260,9 @@ $(if $(filter python wheel,$(MAKECMDGOALS)),$(eval include train/python/python.m
 # Scripts that call make are marked by +, for its jobs; `make -n`, which would run them, too, prints them.
 dry = $(if $(findstring n,$(firstword -$(MAKEFLAGS))),echo )
 test: lab $B/skytape_tests ## run every test that can run here
-	+@$(dry)train/scripts/test.sh $(ARGS)
+	+@$(dry)train/scripts/test.sh skytape_tests $(ARGS)
+engine-test: $B/skytape_engine_tests ## the tests of tensor/, autograd/, attention/ and nn/, half of the compiling
+	+@$(dry)train/scripts/test.sh skytape_engine_tests $(ARGS)
 tour: $B/skytape_tour ## eight tests to read from top to bottom, with their stories (tests/tour)
 	@for page in $(TOUR); do \
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
