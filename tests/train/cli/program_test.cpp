@@ -1,4 +1,8 @@
 // The program from outside: resuming, signals, exit codes, and what it leaves on the disk.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -137,6 +141,95 @@ TEST_CASE("SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 
   REQUIRE(fs::exists(w.run("stopped") / "last.safetensors"));
   CHECK(w.finish(w.train("stopped", 40, {"--resume"})).code == 0);
   CHECK(same_tensors(w.run("whole") / "last.safetensors", w.run("stopped") / "last.safetensors"));
+}
+
+namespace {
+
+/// Makes a checkpoint that of a run that owes the evaluation of its step.
+void owe_evaluation(const fs::path& path, const data::Json& before) {
+  train::SafetensorsFile file = train::read_safetensors(path);
+  data::Json state = data::parse_json(file.metadata.at("skytape.state"));
+  for (const char* key : {"evaluated", "best_metric", "best_step", "time_to_accuracy"}) {
+    state[key] = before.at(key);
+  }
+  file.metadata["skytape.state"] = data::json_text(state);
+  train::write_safetensors(path, file.tensors, file.metadata);
+}
+
+/// A named pipe that is full: who writes to it waits until it is read.
+struct FullPipe {
+  fs::path path;
+  int file = -1;
+
+  explicit FullPipe(fs::path name) : path(std::move(name)) {
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    file = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+    REQUIRE(file >= 0);
+    const std::string filling(4096, '.');
+    while (::write(file, filling.data(), filling.size()) > 0) {
+    }
+  }
+  ~FullPipe() { ::close(file); }
+  FullPipe(const FullPipe&) = delete;
+  FullPipe& operator=(const FullPipe&) = delete;
+
+  /// Returns what is in it now.
+  [[nodiscard]] std::string read() const {
+    std::string all;
+    char bytes[4096];
+    for (ssize_t n = 0; (n = ::read(file, bytes, sizeof bytes)) > 0;) {
+      all.append(bytes, static_cast<std::size_t>(n));
+    }
+    return all;
+  }
+};
+
+/// Returns what a program says that has had a signal since its first line.
+std::string signalled_at_first_line(const fs::path& folder,
+                                    const std::vector<std::string>& arguments) {
+  for (auto pause = std::chrono::milliseconds(200);; pause *= 3) {  // a busy machine is slow
+    fs::remove(folder / "pipe");
+    const FullPipe pipe(folder / "pipe");
+    Program program(folder, arguments,
+                    {.launcher = {"sh", "-c", "exec \"$@\" 2> \"$0\"", pipe.path.string()}});
+    std::this_thread::sleep_for(pause);
+    program.kill(SIGTERM);
+    std::string said;
+    for (; program.running(); std::this_thread::sleep_for(std::chrono::milliseconds(1))) {
+      said += pipe.read();
+    }
+    said += pipe.read();
+    said.erase(0, said.find_first_not_of('.'));
+    CHECK(program.wait().code == 128 + SIGTERM);
+    if (contains(said, "stopped by a signal after") || pause > std::chrono::seconds(5)) return said;
+  }
+}
+
+}  // namespace
+
+TEST_CASE("an evaluation that a signal interrupts is made whole when the run resumes") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  REQUIRE(w.finish(w.train("whole", 7)).code == 0);
+  REQUIRE(w.finish(w.train("run", 7, {"--stop-after", "4"})).code == 0);
+  const fs::path last = w.run("run") / "last.safetensors", best = w.run("run") / "best.safetensors";
+  const data::Json before =
+      data::parse_json(train::read_safetensors(last).metadata.at("skytape.state"));
+  REQUIRE(w.finish(w.train("run", 7, {"--resume", "--stop-after", "5"})).code == 0);
+  owe_evaluation(last, before);
+  fs::remove(best);
+
+  const std::string said =
+      signalled_at_first_line(w.folder.path(), w.train("run", 7, {"--resume"}));
+  CAPTURE(said);
+  REQUIRE(contains(said, "stopped by a signal after step 5 of 7"));
+  CHECK_FALSE(fs::exists(best));
+  const Finished rest = w.finish(w.train("run", 7, {"--resume"}));
+  CAPTURE(rest.err);
+  REQUIRE(rest.code == 0);
+  CHECK(metrics_of(w.run("run")) == metrics_of(w.run("whole")));
+  CHECK(same_tensors(w.run("run") / "last.safetensors", w.run("whole") / "last.safetensors"));
+  CHECK(same_tensors(w.run("run") / "best.safetensors", w.run("whole") / "best.safetensors"));
 }
 
 TEST_CASE("under nohup a run continues when the terminal goes") {
