@@ -76,6 +76,7 @@ TEST_CASE("a first line of names shows what divides the fields, whatever trainin
   CHECK(delimiter_of("clip;id", hints) == ';');
   CHECK(delimiter_of("id\tclip", hints) == '\t');
   CHECK(delimiter_of("label|text", hints) == '|');
+  CHECK(delimiter_of("clip|mood,text", hints) == '|');  // training's own comes first
   CHECK(format_in("clip;id", {"there", RecordFormat::csv, kLabels, hints.columns, ';'}) ==
         RecordFormat::csv);
   // Without names a label in front shows it, where training's delimiter divides nothing.

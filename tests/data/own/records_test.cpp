@@ -132,6 +132,8 @@ TEST_CASE("a first row of usual names finds the columns, in every format") {
              "{\"category\": 0, \"sentence\": \"bad film\"}\n",
              kJson)
             .rows == wanted);
+  CHECK(read("{\"sentence\": \"good film\", \"label\": 1}\n", kJson).found.recognised);
+  CHECK_FALSE(read("{\"text\": \"good film\", \"label\": 1}\n", kJson).found.recognised);
   // Pairs, and the rest of a line in a last column of texts.
   CHECK(read("label\tsentence1\tsentence2\n1\ta\tb\tc\n", {}).rows ==
         std::vector<Fields>{{"1", "a", "b\tc"}});
@@ -230,6 +232,18 @@ TEST_CASE("a file to be answered may have the columns of training, or texts alon
   CHECK(read("id\tclip\tstars\n1\tx\t5\n", options).rows == std::vector<Fields>{{"5", "x", ""}});
   CHECK(read("5\tx\n", options).rows == std::vector<Fields>{{"5", "x", ""}});
   CHECK(read("x\n", options).rows == std::vector<Fields>{{"", "x", ""}});
+  options.columns = {"1", "2", ""};
+  CHECK(read("5\tx\n", options).rows == std::vector<Fields>{{"5", "x", ""}});
+  CHECK(read("x\ny\n", options).rows == std::vector<Fields>{{"", "x", ""}, {"", "y", ""}});
+}
+
+TEST_CASE("two texts of a line without a label are told from a label and one text") {
+  RecordOptions options;
+  options.need_label = false;
+  CHECK(read("x\ty\n", options).rows == std::vector<Fields>{{"x", "y", ""}});
+  options.pairs = true;
+  CHECK(read("x\ty\n", options).rows == std::vector<Fields>{{"", "x\ty", ""}});
+  CHECK(read("5\tx\ty\n", options).rows == std::vector<Fields>{{"5", "x\ty", ""}});
 }
 
 TEST_CASE("the first rows of CSV show what divides their fields") {
@@ -262,11 +276,13 @@ TEST_CASE("the first rows of CSV show what divides their fields") {
     CHECK_MESSAGE(said.find(" both divide its rows; --delimiter says which") != said.npos, said);
   }
   CHECK(found("label;text\n1,0;good\n0,5;bad\n") == ';');
-  CHECK(found("1,0;good\n2;bad\n") == ';');
+  for (const char* text : {"1,0;good\n2;bad\n", "1,0;good\n2;bad"}) CHECK(found(text) == ';');
   CHECK(parse_delimiter("tab") == '\t');
   CHECK(parse_delimiter("\\t") == '\t');
   CHECK(parse_delimiter(delimiter_name('\t')) == '\t');
-  CHECK_THROWS_AS((void)parse_delimiter("::"), UsageError);
+  for (const char* text : {"", "::", "\"", "\n", "\r"}) {
+    CHECK_THROWS_AS((void)parse_delimiter(text), UsageError);
+  }
   RecordOptions options = kCsv;
   options.delimiter = ';';
   CHECK(read("a;b, c\n", options).rows == std::vector<Fields>{{"a", "b, c", ""}});

@@ -67,7 +67,7 @@ TEST_CASE("a blank line ends a document; without blank lines, each line is one")
   CHECK(documents_of("a\nb\nc") == Texts{"a", "b", "c"});
   CHECK(documents_of("\n\na\nb\n\n") == Texts{"a", "b"});  // blank lines at the ends part nothing
   CHECK(documents_of("a\nb\n\nc\r\nd\r\n\r\n\r\ne\n") == Texts{"a\nb", "c\nd", "e"});
-  CHECK(documents_of("a\n \t\nb") == Texts{"a", "b"});
+  CHECK(documents_of("a\n \t\v\f\r \nb") == Texts{"a", "b"});
   CHECK(documents_of("\xEF\xBB\xBF"
                      "a\nb") == Texts{"a", "b"});
   // Behind 16 MB it is settled that lines are documents.

@@ -150,6 +150,10 @@ TEST_CASE("rows of GLUE's files with other columns are named, but for those of t
   CHECK(contains(said.warnings, "1 rows without all columns are left out"));
   CHECK(own.split("test").size() == 10);
   CHECK(contains(
+      prepare("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "7\t1\t2\tHow\tWhy\t1\t0", pair)
+          .error,
+      "dev.tsv:12: 7 columns, expected the 6 of QQP"));
+  CHECK(contains(
       prepare("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "7\t1\t2\tHow\tWhy\t", pair)
           .error,
       "dev.tsv:12: an empty column"));

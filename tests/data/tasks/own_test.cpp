@@ -62,6 +62,7 @@ TEST_CASE("rows that are broken are refused with file, row and reason") {
   CHECK(contains(text_of("[1]", json), "own:1: no JSON object with a text"));
   CHECK(
       contains(text_of("{\"label\": 1, \"text\": 2}", json), "own:1: no JSON object with a text"));
+  CHECK(contains(text_of(R"({"label": "a\nb", "text": "a"})", json), "control characters"));
   CHECK(contains(text_of("", {RecordFormat::jsonl, true}), "--header"));
 
   const Own own;
