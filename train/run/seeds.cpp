@@ -89,7 +89,7 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
     if (code != 0) continue;
     options.out = folder / run_name(config);
     code = train(config, options);
-    if (code == 0 && options.ranks->first() && fs::exists(result_file(options.out))) {
+    if (options.ranks->first() && fs::exists(result_file(options.out))) {
       seeds.back().result = read_result(result_file(options.out));
     }
   }
