@@ -205,7 +205,7 @@ TEST_CASE("a run that is killed before its first checkpoint is due resumes as we
   CHECK(contains(rest.err, "at step 0"));
 }
 
-TEST_CASE("the best weights are checked before the remaining steps, not after them") {
+TEST_CASE("the checkpoints are checked before the remaining steps, not after them") {
   if (!program_or_skip()) return;
   const Workshop w;
   REQUIRE(w.finish(w.train("run", 12, {"--stop-after", "7"})).code == 0);
@@ -221,12 +221,27 @@ TEST_CASE("the best weights are checked before the remaining steps, not after th
   };
   std::ofstream(best, std::ios::binary) << good.substr(0, good.size() / 2);
   refused("not a readable safetensors file");
+  std::ofstream(best, std::ios::binary) << good;
+  train::SafetensorsFile less = train::read_safetensors(best);
+  less.tensors.erase(less.tensors.begin());
+  train::write_safetensors(best, less.tensors, less.metadata);
+  refused("no tensor ");
   fs::remove(best);
   refused("missing");
   REQUIRE(w.finish(w.train("other", 12, {"--seed", "5", "--stop-after", "7"})).code == 0);
   fs::copy(w.run("other") / "best.safetensors", best);
   refused("seed: 5 there, 42 here");
   std::ofstream(best, std::ios::binary) << good;
+
+  const fs::path last = w.run("run") / "last.safetensors";
+  const std::string own = read_file(last);
+  fs::copy(w.run("other") / "last.safetensors", last, fs::copy_options::overwrite_existing);
+  const Finished other = w.finish(w.train("run", 12, {"--resume"}));
+  CAPTURE(other.err);
+  CHECK(other.code == 3);
+  CHECK(
+      contains(other.err, last.string() + ": a checkpoint of another run: seed: 5 there, 42 here"));
+  std::ofstream(last, std::ios::binary) << own;
   CHECK(w.finish(w.train("run", 12, {"--resume"})).code == 0);
 }
 
