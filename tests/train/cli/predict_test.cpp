@@ -178,6 +178,9 @@ TEST_CASE(
     CHECK(contains(eval.out, "the largest class alone: "));
     CHECK(contains(eval.out, "macro average"));
     CHECK(contains(eval.out, "rows: the label, columns: the answer"));
+    const Finished plain = shop.finish({"eval", "--run", shop.run});
+    CHECK(contains(plain.out, "macro average"));  // of custom data without asking
+    CHECK_FALSE(contains(plain.out, "rows: the label"));
   }
   SUBCASE("what is no label is refused, and the answers before stay") {
     const Finished f = shop.predict_rows("ham\tgreen green\nspam\tnasty nasty\neggs\tgreen\n");
