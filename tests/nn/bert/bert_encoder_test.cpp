@@ -12,12 +12,10 @@ Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape) {
   return Tensor::from(values, shape, DType::i32, Device::cpu);
 }
 
-}  // namespace
-
-TEST_CASE("each layer of an encoder draws numbers of its own, from the step's") {
-  const attention::OptionValues options = {{"features", "2"}};
+/// A small encoder of three layers, width 8, two heads.
+nn::BertConfig three_layers(const std::string& attention, const attention::OptionValues& options) {
   nn::BertConfig config;
-  config.attention = "skyformer";
+  config.attention = attention;
   config.attention_options = options;
   config.vocabulary = 12;
   config.positions = 16;
@@ -25,7 +23,14 @@ TEST_CASE("each layer of an encoder draws numbers of its own, from the step's") 
   config.width = 8;
   config.ff_width = 12;
   config.heads = 2;
-  const nn::BertEncoder encoder(config, DType::f64, Device::cpu, 3);
+  return config;
+}
+
+}  // namespace
+
+TEST_CASE("each layer of an encoder draws numbers of its own, from the step's") {
+  const attention::OptionValues options = {{"features", "2"}};
+  const nn::BertEncoder encoder(three_layers("skyformer", options), DType::f64, Device::cpu, 3);
   const nn::BertInput input = {integers({1, 2, 3, 4, 5, 6, 7, 8, 9, 0}, {2, 5}),
                                integers({0, 1, 2, 3, 4, 0, 1, 2, 3, 4}, {2, 5}),
                                Tensor::zeros({2, 5}, DType::i32, Device::cpu),
@@ -55,16 +60,8 @@ TEST_CASE("each layer of an encoder draws numbers of its own, from the step's") 
 }
 
 TEST_CASE("each layer of an encoder makes its method by its own number") {
-  nn::BertConfig config;
-  config.attention = "linformer";
-  config.attention_options = {{"layer_features", "3:5:2"}};
-  config.vocabulary = 12;
-  config.positions = 16;
-  config.layers = 3;
-  config.width = 8;
-  config.ff_width = 12;
-  config.heads = 2;
-  const nn::BertEncoder encoder(config, DType::f64, Device::cpu, 3);
+  const nn::BertEncoder encoder(three_layers("linformer", {{"layer_features", "3:5:2"}}),
+                                DType::f64, Device::cpu, 3);
   std::vector<std::int64_t> features;
   for (const Parameter& p : encoder.parameters().parameters()) {
     if (p.name.ends_with(".attn.E")) features.push_back(p.shape[p.shape.rank() - 2]);

@@ -1,4 +1,4 @@
-// What an earlier process left is judged by what it says, with both sides named.
+// The run of an earlier process is continued only where it is the same; messages name both sides.
 #include "train/run/earlier.hpp"
 
 #include "data/files/json.hpp"
