@@ -1,4 +1,5 @@
-// Whole steps on a GPU: it takes every method in the papers' model at a ragged length. The suite "gpu" is a check of `make gpu-check`; a simulated device takes one method, made small.
+// Whole steps on a GPU: it takes every method in the papers' model at a ragged length. The suite
+// "gpu" is a check of `make gpu-check`; a simulated device takes one method, made small.
 #include <cmath>
 #include <string>
 #include <vector>
