@@ -23,6 +23,13 @@ import numpy as np
 import skytape
 from skytape import ops
 
+HAS_TORCH, HAS_JAX = (importlib.util.find_spec(name) is not None for name in ("torch", "jax"))
+if HAS_TORCH:
+    import torch
+    import skytape.torch
+if HAS_JAX:
+    import skytape.jax
+
 INTERNAL = ("incompatible function", "bad_cast", "M_range_check", "nanobind", "std::", "basic_string", "try and catch", "C++",
             "@cpu", "f32[", "f64[", "i32[")
 A = np.random.default_rng(0).standard_normal((1, 2, 16, 4))
@@ -105,12 +112,8 @@ class Kinds(unittest.TestCase):
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                 skytape.load(*arguments)
 
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch here")
     def test_torch(self):
-        try:
-            import torch
-            import skytape.torch
-        except ImportError:
-            self.skipTest("no PyTorch here")
         t = torch.tensor(A)
         wrong = [*WRONG, t.int(), t[0], t.to_sparse(), t.bfloat16(), t.bool(), t.clone().requires_grad_(), torch.tensor(1.0)]
         for i, good in enumerate([["softmax", t, t, t, None, 1, False]] * 7):
@@ -129,15 +132,12 @@ class Kinds(unittest.TestCase):
 
     def test_flags_are_true_or_false(self):
         calls = {"training": [lambda flag: skytape.attention("softmax", A, A, A, training=flag)]}
-        if importlib.util.find_spec("torch"):
-            import torch
-            import skytape.torch
+        if HAS_TORCH:
             t = torch.tensor(A)
             calls["training"].append(lambda flag: skytape.torch.attention("softmax", t, t, t, training=flag))
             calls["differentiable"] = [lambda flag: skytape.torch.attention("softmax", t, t, t, differentiable=flag),
                                        lambda flag: skytape.torch.Attention("softmax", 8, 2, differentiable=flag)]
-        if importlib.util.find_spec("jax"):
-            import skytape.jax
+        if HAS_JAX:
             j = A.astype(np.float32)
             calls["training"].append(lambda flag: skytape.jax.attention("softmax", j, j, j, training=flag))
         for argument, call in ((argument, call) for argument, several in calls.items() for call in several):
@@ -149,9 +149,7 @@ class Kinds(unittest.TestCase):
 
     def test_texts_that_the_engine_would_read_in_part_are_refused(self):
         calls = [lambda name="skyformer", parameters=None, **options: skytape.attention(name, A, A, A, parameters=parameters, **options)]
-        if importlib.util.find_spec("torch"):
-            import torch
-            import skytape.torch
+        if HAS_TORCH:
             t = torch.tensor(A)
             calls.append(lambda name="skyformer", parameters=None, **options: skytape.torch.attention(name, t, t, t, parameters=parameters, **options))
         for call, (said, more) in itertools.product(calls, [
@@ -179,10 +177,8 @@ class Kinds(unittest.TestCase):
             with self.subTest(argument), self.assertRaisesRegex(skytape.UsageError, f"{argument}: expected a plain array, got a masked one"):
                 skytape.attention(*call)
 
-    @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch here")
     def test_sparse_and_nested_tensors_and_those_without_numbers_are_refused_by_name(self):
-        import torch
-        import skytape.torch
         t = torch.tensor(A)
         mask, nested = torch.ones(1, 16, dtype=torch.bool), torch.nested.nested_tensor([t[0], t[0, :, :5]])
         for call in (skytape.attention, skytape.torch.attention):
@@ -193,11 +189,8 @@ class Kinds(unittest.TestCase):
         with self.assertRaisesRegex(skytape.UsageError, "v: expected a tensor with numbers, got one on the device meta"):
             skytape.attention("softmax", t, t, t.to("meta"))
 
+    @unittest.skipUnless(HAS_JAX, "no JAX here")
     def test_jax(self):
-        try:
-            import skytape.jax
-        except ImportError:
-            self.skipTest("no JAX here")
         for i in range(6):
             good = ["softmax", A, A, A, None, 1]
             for each in WRONG:
@@ -254,7 +247,7 @@ class Kinds(unittest.TestCase):
                 self.assertTrue(expected in found and bool(expected) == bool(found) and (expected == "error") == ("error" in found), found)
 
     def test_every_public_function_says_the_types_of_its_arguments_and_its_result(self):
-        modules = [skytape] + [importlib.import_module(f"skytape.{name}") for name in ("torch", "jax") if importlib.util.find_spec(name)]
+        modules = [skytape, *([skytape.torch] if HAS_TORCH else []), *([skytape.jax] if HAS_JAX else [])]
         kinds = [skytape.Run] + [module.Attention for module in modules if hasattr(module, "Attention")]
         public = [skytape.attention, skytape.vjp, skytape.draws, skytape.set_threads, skytape.load, skytape.results, skytape.curves,
                   skytape.gradcheck, *(module.attention for module in modules)]
@@ -491,7 +484,7 @@ class Process(unittest.TestCase):
                                       "skytape.vjp('softmax', q, q, q, q)")
         self.assertEqual((said.splitlines()[-1], code), ("KeyboardInterrupt", -signal.SIGINT))
 
-    @unittest.skipUnless(importlib.util.find_spec("torch"), "no PyTorch here")
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch here")
     def test_ctrl_c_ends_long_calls_of_pytorch_within_a_second(self):
         start = "import skytape, torch, skytape.torch\nq = torch.ones(1, 4, 24576, 32).requires_grad_()\n"
         for text in ("print('begun', flush=True)\nskytape.torch.attention('softmax', q, q, q)",
