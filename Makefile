@@ -55,7 +55,7 @@ build/found: FORCE ; @$(call stamp,train/scripts/dependencies.sh --found)
 # half of the first build's time. All but the loops round each product, so that no bit depends on
 # what is inlined. Tests run once, under sanitizers without an optimiser.
 LOOPS   := %.kernel.cpp %_cpu.cpp %.cu data/pathfinder/% tests/cuda_simulator/%
-CALLERS := tests/% train/% data/files/% data/own/% data/tasks/% attention/methods/%
+CALLERS := tests/% train/% data/files/% data/custom/% data/tasks/% attention/methods/%
 # Callers that read or write JSON: its header takes half a second.
 JSON    := $(shell grep -rl Json --include=*.cpp data train tests)
 KIND     = $(if $(filter $(LOOPS),$<),loops,$(if $(filter $(CALLERS),$<),$(if $(filter $(JSON),$<),json,callers),engine))

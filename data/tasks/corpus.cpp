@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include "data/cache/cache.hpp"
+#include "data/custom/documents.hpp"
+#include "data/custom/encoding.hpp"
+#include "data/custom/imdb.hpp"
 #include "data/files/json.hpp"
-#include "data/own/documents.hpp"
-#include "data/own/encoding.hpp"
-#include "data/own/imdb.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/tokens.hpp"

@@ -1,9 +1,9 @@
 // Byte-level text: IMDb reviews. A byte b is the token b; ids are b + 1, so that 0 stays free for
 // padding.
 #include "data/cache/cache.hpp"
+#include "data/custom/imdb.hpp"
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
-#include "data/own/imdb.hpp"
 #include "data/prepare.hpp"
 #include "data/random.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "data/custom/format.hpp"
 #include "data/files/fetch.hpp"
-#include "data/own/format.hpp"
 #include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"

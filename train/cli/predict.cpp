@@ -7,11 +7,11 @@
 #include <optional>
 #include <span>
 
+#include "data/custom/delimiter.hpp"
+#include "data/custom/format.hpp"
 #include "data/files/json.hpp"
 #include "data/files/printable.hpp"
 #include "data/files/source.hpp"
-#include "data/own/delimiter.hpp"
-#include "data/own/format.hpp"
 #include "data/tokenise.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"

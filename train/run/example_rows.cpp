@@ -6,10 +6,10 @@
 #include <string_view>
 #include <utility>
 
+#include "data/custom/delimiter.hpp"
+#include "data/custom/glue.hpp"
+#include "data/custom/records.hpp"
 #include "data/files/printable.hpp"
-#include "data/own/delimiter.hpp"
-#include "data/own/glue.hpp"
-#include "data/own/records.hpp"
 #include "data/tokenise.hpp"
 
 namespace skytape::train {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "data/custom/format.hpp"
 #include "data/files/source.hpp"
-#include "data/own/format.hpp"
 #include "train/config/run_config.hpp"
 
 namespace skytape::train {

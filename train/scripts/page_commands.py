@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES, CURVES = "train/lab/studies/README.md", "train/lab/curves/README.md"
-PAGES = ["data/own/README.md", "train/encoders/README.md", STUDIES, CURVES,
+PAGES = ["data/custom/README.md", "train/encoders/README.md", STUDIES, CURVES,
          *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("train/results/*.md"))]
 
 # Beginnings of commands that are not run, and why.

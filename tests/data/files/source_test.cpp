@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "data/custom/records.hpp"
 #include "data/files/digest.hpp"
-#include "data/own/records.hpp"
 #include "data/tasks/listops.hpp"
 #include "data/tasks/retrieval.hpp"
 #include "tests/data/synthetic.hpp"

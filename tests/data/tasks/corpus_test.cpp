@@ -1,10 +1,10 @@
 // Corpora: what is a document, which split it goes to, and how documents lie in sequences.
 #include <map>
 
+#include "data/custom/documents.hpp"
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
-#include "data/own/documents.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
 #include "data/tokenisers/vocabulary.hpp"
 #include "data/unicode/unicode.hpp"

@@ -7,7 +7,7 @@
 
 #include "data/files/json.hpp"
 #include "data/files/source.hpp"
-#include "tests/data/tasks/own_folder.hpp"
+#include "tests/data/tasks/custom_folder.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/unicode.hpp"
@@ -44,7 +44,7 @@ TEST_CASE("GLUE's layouts: single sentences and pairs, dev as test, a part of tr
     std::vector<std::string> labels;
   };
   const Layout layouts[] = {
-      // Quotation marks and blanks at the end are the official files' own.
+      // Quotation marks and blanks at the end are the official files' custom.
       {"sentence\tlabel",
        "index\tsentence\n0\tx\n",
        [](int i) { return numbered("a \"fine film ", i) + " \t" + std::to_string(i % 2); },
@@ -89,30 +89,30 @@ TEST_CASE("GLUE's layouts: single sentences and pairs, dev as test, a part of tr
   };
   for (const Layout& layout : layouts) {
     CAPTURE(layout.header);
-    const Own own;
-    write_glue(own.folder, layout.header, layout.row, layout.test);
-    const Said said = own.prepare(own.folder.path() / "glue");
+    const CustomFolder custom;
+    write_glue(custom.folder, layout.header, layout.row, layout.test);
+    const Said said = custom.prepare(custom.folder.path() / "glue");
     REQUIRE(said.error.empty());
     CHECK(said.warnings.empty());
-    CHECK(own.split("train").size() == 38);
-    CHECK(own.split("dev").size() == 2);
-    const std::vector<std::string> tested = own.texts("test");
+    CHECK(custom.split("train").size() == 38);
+    CHECK(custom.split("dev").size() == 2);
+    const std::vector<std::string> tested = custom.texts("test");
     REQUIRE(tested.size() == 10);
     for (int i = 0; i < 10; ++i) CHECK(tested[static_cast<std::size_t>(i)] == layout.text(40 + i));
     // Every example of train is in one of the two splits.
-    std::vector<std::string> all = own.texts("train"), wanted;
-    const std::vector<std::string> dev = own.texts("dev");
+    std::vector<std::string> all = custom.texts("train"), wanted;
+    const std::vector<std::string> dev = custom.texts("dev");
     all.insert(all.end(), dev.begin(), dev.end());
     for (int i = 0; i < 40; ++i) wanted.push_back(layout.text(i));
     std::sort(all.begin(), all.end());
     std::sort(wanted.begin(), wanted.end());
     CHECK(all == wanted);
-    const Json provenance = parse_json(own.provenance());
+    const Json provenance = parse_json(custom.provenance());
     CHECK(provenance["labels"] == Json(layout.labels));
     CHECK(contains(provenance.at("splits").get<std::string>(), "dev.tsv"));
     for (int i = 0; i < 10; ++i) {
       const std::string& label =
-          layout.labels[static_cast<std::size_t>(own.split("test").label(i))];
+          layout.labels[static_cast<std::size_t>(custom.split("test").label(i))];
       CHECK(contains("\t" + layout.row(40 + i) + "\t", "\t" + label + "\t"));
     }
   }
@@ -120,25 +120,25 @@ TEST_CASE("GLUE's layouts: single sentences and pairs, dev as test, a part of tr
 
 TEST_CASE("the texts of a pair are one sequence with the end of a text between them") {
   if (!unicode_or_skip()) return;
-  const Own own;
-  own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhow\nwhy\nmany\n");
+  const CustomFolder custom;
+  custom.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nhow\nwhy\nmany\n");
   write_glue(
-      own.folder, "index\tquestion\tsentence\tlabel",
+      custom.folder, "index\tquestion\tsentence\tlabel",
       [](int i) { return std::to_string(i) + "\thow many\twhy\t" + std::to_string(i % 2); }, "");
   PrepareOptions options;
-  options.tokens = "wordpiece:" + (own.folder.path() / "vocab.txt").string();
-  REQUIRE(own.prepare(own.folder.path() / "glue", options).error.empty());
-  const Dataset train = own.split("train");
+  options.tokens = "wordpiece:" + (custom.folder.path() / "vocab.txt").string();
+  REQUIRE(custom.prepare(custom.folder.path() / "glue", options).error.empty());
+  const Dataset train = custom.split("train");
   const auto tokens = train.wide_tokens(0);
   CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{5, 7, 3, 6});
 }
 
 TEST_CASE("rows of GLUE's files with other columns are named, but for those of the official QQP") {
-  const Own own;
+  const CustomFolder custom;
   const auto prepare = [&](const std::string& header, const std::string& odd, auto row) {
-    write_glue(own.folder, header, row, "");
-    std::ofstream(own.folder.path() / "glue/dev.tsv", std::ios::app) << odd << "\n";
-    return own.prepare(own.folder.path() / "glue");
+    write_glue(custom.folder, header, row, "");
+    std::ofstream(custom.folder.path() / "glue/dev.tsv", std::ios::app) << odd << "\n";
+    return custom.prepare(custom.folder.path() / "glue");
   };
   const auto single = [](int i) { return "a film\t" + std::to_string(i % 2); };
   CHECK(contains(prepare("sentence\tlabel", "a\tb\t1", single).error, "dev.tsv:12: 3 columns"));
@@ -148,7 +148,7 @@ TEST_CASE("rows of GLUE's files with other columns are named, but for those of t
       prepare("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "7\t1\t2\tHow", pair);
   CHECK(said.error.empty());
   CHECK(contains(said.warnings, "1 rows without all columns are left out"));
-  CHECK(own.split("test").size() == 10);
+  CHECK(custom.split("test").size() == 10);
   CHECK(contains(
       prepare("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", "7\t1\t2\tHow\tWhy\t1\t0", pair)
           .error,
@@ -161,19 +161,20 @@ TEST_CASE("rows of GLUE's files with other columns are named, but for those of t
                          [](int i) { return "7\tHow?\tWhy?\t" + std::to_string(i % 2); })
                      .error,
                  "dev.tsv:12: an empty column"));
-  fs::remove(own.folder.path() / "glue/dev.tsv");
-  CHECK(contains(own.prepare(own.folder.path() / "glue").error, "no dev.tsv"));
+  fs::remove(custom.folder.path() / "glue/dev.tsv");
+  CHECK(contains(custom.prepare(custom.folder.path() / "glue").error, "no dev.tsv"));
 }
 
 TEST_CASE("flags of columns count in a folder of GLUE's files, too") {
-  const Own own;
+  const CustomFolder custom;
   write_glue(
-      own.folder, "sentence\tlabel",
+      custom.folder, "sentence\tlabel",
       [](int i) { return numbered("film ", i) + "\t" + std::to_string(i % 2); }, "x\n");
   PrepareOptions options;
   options.columns = {"label", "label", ""};
-  CHECK(contains(own.prepare(own.folder.path() / "glue", options).error, "both label and text"));
+  CHECK(contains(custom.prepare(custom.folder.path() / "glue", options).error,
+                 "both label and text"));
   options.columns = {};
-  CHECK(own.prepare(own.folder.path() / "glue", options).error.empty());
-  CHECK(own.split("test").size() == 10);  // GLUE's dev
+  CHECK(custom.prepare(custom.folder.path() / "glue", options).error.empty());
+  CHECK(custom.split("test").size() == 10);  // GLUE's dev
 }

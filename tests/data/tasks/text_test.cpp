@@ -1,7 +1,7 @@
 #include <set>
 
+#include "data/custom/imdb.hpp"
 #include "data/files/source.hpp"
-#include "data/own/imdb.hpp"
 #include "tests/data/real_data.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/data/tasks/official_files.hpp"

@@ -16,13 +16,13 @@
 #include <utility>
 
 #include "data/cache/cache.hpp"
+#include "data/custom/glue.hpp"
+#include "data/custom/imdb.hpp"
+#include "data/custom/records.hpp"
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
 #include "data/files/png.hpp"
 #include "data/files/source.hpp"
-#include "data/own/glue.hpp"
-#include "data/own/imdb.hpp"
-#include "data/own/records.hpp"
 #include "data/tasks/image.hpp"
 #include "data/tasks/listops.hpp"
 #include "data/tasks/pathfinder_files.hpp"

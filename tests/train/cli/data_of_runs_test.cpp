@@ -27,10 +27,10 @@ std::string test_fingerprint(const std::string& task, const fs::path& root) {
 }
 
 /// A run on custom data below the folder, as a user types it there.
-struct OwnData {
+struct CustomFolder {
   data::synthetic::Folder folder;
 
-  OwnData() {
+  CustomFolder() {
     REQUIRE(type({"data", "--task", "tsv", "--from", write("three.tsv", 3, "a")}).code == 0);
     const Finished run =
         type({"train",   "--task",        "tsv",   "--steps",   "3",     "--batch",     "4",
@@ -116,26 +116,26 @@ TEST_CASE("a run on other data than its own is refused with both fingerprints") 
 
 TEST_CASE("replacing prepared data needs --force and names the runs that used them") {
   if (!program_or_skip()) return;
-  const OwnData own;
-  CHECK(own.type({"data", "--task", "tsv", "--from", "three.tsv"}).code == 0);  // the same ones
-  const std::string before = test_fingerprint("tsv", own.folder.path() / "datasets");
-  const std::string two = own.write("two.tsv", 2, "b");
-  const Finished refused = own.type({"data", "--task", "tsv", "--from", two});
+  const CustomFolder custom;
+  CHECK(custom.type({"data", "--task", "tsv", "--from", "three.tsv"}).code == 0);  // the same ones
+  const std::string before = test_fingerprint("tsv", custom.folder.path() / "datasets");
+  const std::string two = custom.write("two.tsv", 2, "b");
+  const Finished refused = custom.type({"data", "--task", "tsv", "--from", two});
   CAPTURE(refused.err);
   CHECK(refused.code == 2);
   CHECK(contains(refused.err, "--force"));
   CHECK(contains(refused.err, kRun));
-  CHECK(test_fingerprint("tsv", own.folder.path() / "datasets") == before);
+  CHECK(test_fingerprint("tsv", custom.folder.path() / "datasets") == before);
 
-  const Finished forced = own.type({"data", "--task", "tsv", "--from", two, "--force"});
+  const Finished forced = custom.type({"data", "--task", "tsv", "--from", two, "--force"});
   CHECK(forced.code == 0);
   CHECK(contains(forced.err, kRun));
-  const Finished eval = own.type({"eval", "--run", kRun});
+  const Finished eval = custom.type({"eval", "--run", kRun});
   CAPTURE(eval.err);
   CHECK(eval.code == 3);
   CHECK(eval.out.empty());
   // Weights without a run have no fingerprints, but a number of classes.
-  const Finished weights = own.type(
+  const Finished weights = custom.type(
       {"eval", "--weights", kRun + "/last.safetensors", "--task", "tsv", "--attention", "softmax",
        "--set", "max_length=32", "--set", "width=8", "--set", "ff_width=8", "--set", "heads=2"});
   CHECK(weights.code == 3);
@@ -144,15 +144,15 @@ TEST_CASE("replacing prepared data needs --force and names the runs that used th
 
 TEST_CASE("eval --weights takes the saved configuration and refuses another one") {
   if (!program_or_skip()) return;
-  const OwnData own;
+  const CustomFolder custom;
   const auto line = [](const Finished& f) { return f.out.substr(0, f.out.find(" over ")); };
-  const Finished run = own.type({"eval", "--run", kRun, "--checkpoint", "last"});
+  const Finished run = custom.type({"eval", "--run", kRun, "--checkpoint", "last"});
   const std::string weights = kRun + "/last.safetensors";
   for (const std::vector<std::string>& same :
        {std::vector<std::string>{}, {"--task", "tsv", "--set", "width=8"}, {"--seed", "42"}}) {
     std::vector<std::string> command = {"eval", "--weights", weights};
     command.insert(command.end(), same.begin(), same.end());
-    const Finished f = own.type(command);
+    const Finished f = custom.type(command);
     CHECK_MESSAGE(f.code == 0, f.err);
     CHECK(contains(f.out, "tsv softmax: test accuracy"));
     CHECK(line(f) == line(run));
@@ -166,7 +166,7 @@ TEST_CASE("eval --weights takes the saved configuration and refuses another one"
         {{"--recipe", "skyformer"}, "by recipe skyformer: "}}) {
     std::vector<std::string> command = {"eval", "--weights", weights};
     command.insert(command.end(), flags.begin(), flags.end());
-    const Finished f = own.type(command);
+    const Finished f = custom.type(command);
     CAPTURE(f.err);
     CHECK(f.code == 2);
     CHECK(contains(f.err, weights + ": --weights refuses another configuration: "));
@@ -202,11 +202,11 @@ TEST_CASE("an export that is refused prepares nothing") {
 
 TEST_CASE("only config.json says where the data are") {
   if (!program_or_skip()) return;
-  const OwnData own;
-  const fs::path run = own.folder.path() / kRun;
-  const std::string place = own.folder.path().string();
+  const CustomFolder custom;
+  const fs::path run = custom.folder.path() / kRun;
+  const std::string place = custom.folder.path().string();
   const auto config = data::parse_json(read_file(run / "config.json"));
-  CHECK(config.at("data_root") == (fs::canonical(own.folder.path()) / "datasets").string());
+  CHECK(config.at("data_root") == (fs::canonical(custom.folder.path()) / "datasets").string());
   for (const char* file : {"result.json", "metrics.jsonl", "last.safetensors"}) {
     CHECK_MESSAGE(!contains(read_file(run / file), place), file);
   }

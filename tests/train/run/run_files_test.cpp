@@ -92,14 +92,14 @@ Words words_of(const std::string& line) {
 }
 
 /// Examples in three splits, and runs on them.
-struct Own {
+struct CustomFolder {
   Folder folder;
   std::vector<Example> train = examples(40, {5, 3, 2}, false);  // five batches of 8: an epoch
   std::vector<Example> dev = examples(97, {3, 2, 5}, true);
   std::vector<Example> test = examples(151, {2, 5, 3}, false);
   std::string data = (folder.path() / "data").string();
 
-  Own() {
+  CustomFolder() {
     folder.write("own/train.tsv", rows_of(train));
     folder.write("own/dev.tsv", rows_of(dev));
     folder.write("own/test.tsv", rows_of(test));
@@ -266,8 +266,9 @@ std::vector<std::size_t> labels_of(const std::vector<Example>& examples) {
   return labels;
 }
 
-train::SavedModel model_of(const Own& own, const std::string& name, const std::string& checkpoint) {
-  return train::load_run(own.run(name), checkpoint, Device::cpu);
+train::SavedModel model_of(const CustomFolder& custom, const std::string& name,
+                           const std::string& checkpoint) {
+  return train::load_run(custom.run(name), checkpoint, Device::cpu);
 }
 
 // ---- the runs ----------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ constexpr int kSteps = 30, kLogEvery = 5;
 constexpr double kRate = 0.1;
 
 /// A run whose method draws hashes of two tokens each, so that its seed and its draws show.
-struct TrainedRun : Own {
+struct TrainedRun : CustomFolder {
   Finished done = trained("run", kSteps,
                           {"lr=0.1", "dropout=0.1", "eval_every=10", "checkpoint_every=7",
                            "layers=1", "pooling=first", "reformer.chunk=2", "reformer.hashes=1"},
@@ -299,16 +300,17 @@ double rate_of(int step) {
 
 TEST_CASE("the scores of a run are those that its weights give, split by split") {
   if (!program_or_skip()) return;
-  const TrainedRun& own = trained_run();
-  const train::SavedModel saved = model_of(own, "run", "best");
-  const Scores dev(own.dev, Said(saved, own.dev, 1)), test(own.test, Said(saved, own.test, 1));
+  const TrainedRun& custom = trained_run();
+  const train::SavedModel saved = model_of(custom, "run", "best");
+  const Scores dev(custom.dev, Said(saved, custom.dev, 1)),
+      test(custom.test, Said(saved, custom.test, 1));
   // A mix-up shows: the two splits differ, and so do rows and columns.
   REQUIRE(std::abs(dev.loss - test.loss) > 0.02);
   REQUIRE(dev.accuracy != test.accuracy);
   REQUIRE(test.confusion[0][1] != test.confusion[1][0]);
 
-  const Json result = own.json("run", "result.json");
-  const Json finals = Json(own.metrics("run", "final"));
+  const Json result = custom.json("run", "result.json");
+  const Json finals = Json(custom.metrics("run", "final"));
   REQUIRE(finals.size() == 2);
   const auto check = [&](const char* split, const Scores& scores, const Json& last) {
     CAPTURE(split);
@@ -336,19 +338,19 @@ TEST_CASE("the scores of a run are those that its weights give, split by split")
   };
   check("dev", dev, finals[0]);
   check("test", test, finals[1]);
-  CHECK(result.at("test_examples") == own.test.size());
-  CHECK(result.at("dev_examples") == own.dev.size());
+  CHECK(result.at("test_examples") == custom.test.size());
+  CHECK(result.at("dev_examples") == custom.dev.size());
   CHECK(number(result, "trivial_floor") == doctest::Approx(test.majority()));
   CHECK(result.at("selected_step") == saved.step);
-  CAPTURE(own.done.out);
-  CHECK(contains(own.done.out,
+  CAPTURE(custom.done.out);
+  CHECK(contains(custom.done.out,
                  formatted("dev accuracy %.2f %% (the largest class alone %.2f %%), test accuracy "
                            "%.2f %% (the largest class alone %.2f %%) (weights of step %d of %d)",
                            100 * dev.accuracy, 100 * dev.majority(), 100 * test.accuracy,
                            100 * test.majority(), static_cast<int>(saved.step), kSteps)));
 
   // The weights that are tested are those of the first best evaluation.
-  const std::vector<Json> evaluations = own.metrics("run", "eval");
+  const std::vector<Json> evaluations = custom.metrics("run", "eval");
   REQUIRE(evaluations.size() == 3);
   const auto best = std::max_element(
       evaluations.begin(), evaluations.end(),
@@ -360,20 +362,20 @@ TEST_CASE("the scores of a run are those that its weights give, split by split")
 
 TEST_CASE("eval says of a split and its classes what the weights say, by one draw and by three") {
   if (!program_or_skip()) return;
-  const TrainedRun& own = trained_run();
-  const train::SavedModel saved = model_of(own, "run", "last");
+  const TrainedRun& custom = trained_run();
+  const train::SavedModel saved = model_of(custom, "run", "last");
   REQUIRE(saved.step == kSteps);
   for (const int draws : {1, 3}) {
     for (const bool of_dev : {true, false}) {
-      const std::vector<Example>& examples = of_dev ? own.dev : own.test;
+      const std::vector<Example>& examples = of_dev ? custom.dev : custom.test;
       const std::string split = of_dev ? "dev" : "test";
       CAPTURE(draws);
       CAPTURE(split);
       const Said said(saved, examples, draws);
       const Scores scores(examples, said);
-      const Finished eval =
-          own.finish({"eval", "--run", own.run("run").string(), "--checkpoint", "last", "--split",
-                      split, "--confusion", "--draws", std::to_string(draws), "--device", "cpu"});
+      const Finished eval = custom.finish({"eval", "--run", custom.run("run").string(),
+                                           "--checkpoint", "last", "--split", split, "--confusion",
+                                           "--draws", std::to_string(draws), "--device", "cpu"});
       CAPTURE(eval.out);
       REQUIRE(eval.code == 0);
       CHECK(contains(
@@ -413,9 +415,9 @@ TEST_CASE("eval says of a split and its classes what the weights say, by one dra
     }
   }
   // A part of a split is called so, and scored alone.
-  const std::vector<Example> first(own.test.begin(), own.test.begin() + 11);
-  const Finished part = own.finish({"eval", "--run", own.run("run").string(), "--checkpoint",
-                                    "last", "--examples", "11", "--device", "cpu"});
+  const std::vector<Example> first(custom.test.begin(), custom.test.begin() + 11);
+  const Finished part = custom.finish({"eval", "--run", custom.run("run").string(), "--checkpoint",
+                                       "last", "--examples", "11", "--device", "cpu"});
   CAPTURE(part.out);
   CHECK(contains(part.out, formatted("accuracy %.2f %%",
                                      100 * Scores(first, Said(saved, first, 1)).accuracy)));
@@ -424,12 +426,13 @@ TEST_CASE("eval says of a split and its classes what the weights say, by one dra
 
 TEST_CASE("predict's draws are counted against what their mean says") {
   if (!program_or_skip()) return;
-  const TrainedRun& own = trained_run();
-  const Said said(model_of(own, "run", "last"), own.test, 3);
-  const Scores scores(own.test, said);
-  const Finished f = own.finish({"predict", "--run", own.run("run").string(), "--from",
-                                 own.file("test"), "--checkpoint", "last", "--scores", "--draws",
-                                 "3", "--batch", "9", "--threads", "2", "--device", "cpu"});
+  const TrainedRun& custom = trained_run();
+  const Said said(model_of(custom, "run", "last"), custom.test, 3);
+  const Scores scores(custom.test, said);
+  const Finished f =
+      custom.finish({"predict", "--run", custom.run("run").string(), "--from", custom.file("test"),
+                     "--checkpoint", "last", "--scores", "--draws", "3", "--batch", "9",
+                     "--threads", "2", "--device", "cpu"});
   CAPTURE(f.err);
   REQUIRE(f.code == 0);
   std::istringstream in(f.out);
@@ -439,7 +442,7 @@ TEST_CASE("predict's draws are counted against what their mean says") {
   const auto alike = [&](std::size_t i, std::size_t draw) {
     return said.alone[draw][i] == said.answers[i];
   };
-  for (std::size_t i = 0; i < own.test.size(); ++i) {
+  for (std::size_t i = 0; i < custom.test.size(); ++i) {
     CAPTURE(i);
     REQUIRE(static_cast<bool>(std::getline(in, line)));
     const Words row = words_of(line);
@@ -452,7 +455,7 @@ TEST_CASE("predict's draws are counted against what their mean says") {
   }
   std::vector<int> same = said.agreeing(said.answers);
   // The first draw is one of them: it alone would always agree with itself.
-  REQUIRE(same[0] < std::ssize(own.test));
+  REQUIRE(same[0] < std::ssize(custom.test));
   std::sort(same.begin(), same.end());
   CHECK(
       contains(f.err, formatted("accuracy %.2f %%: %.0f of 151 examples have the label in the file",
@@ -464,13 +467,13 @@ TEST_CASE("predict's draws are counted against what their mean says") {
 
 TEST_CASE("learning rates, rates and tokens of the log are those of its own steps") {
   if (!program_or_skip()) return;
-  const TrainedRun& own = trained_run();
-  const Json result = own.json("run", "result.json");
-  const std::vector<Json> log = own.metrics("run", "train");
+  const TrainedRun& custom = trained_run();
+  const Json result = custom.json("run", "result.json");
+  const std::vector<Json> log = custom.metrics("run", "train");
   REQUIRE(log.size() == kSteps / kLogEvery);
-  const Words lines = lines_with(own.done.err, " left");
+  const Words lines = lines_with(custom.done.err, " left");
   REQUIRE(lines.size() == log.size());
-  const double epoch = tokens_in(own.train);
+  const double epoch = tokens_in(custom.train);
   double seconds = 0;
   std::vector<double> until;  // each log point
   for (std::size_t i = 0; i < log.size(); ++i) {
@@ -498,39 +501,39 @@ TEST_CASE("learning rates, rates and tokens of the log are those of its own step
   CHECK(number(result, "tokens") == doctest::Approx(epoch * kSteps / kLogEvery));
   CHECK(number(result, "tokens_per_second") ==
         doctest::Approx(epoch * kSteps / kLogEvery / seconds).epsilon(1e-9));
-  for (const Json& dev : own.metrics("run", "eval")) {
+  for (const Json& dev : custom.metrics("run", "eval")) {
     const auto point = static_cast<std::size_t>(dev.at("step").get<int>() / kLogEvery);
     CAPTURE(point);
     CHECK(number(dev, "train_seconds") == doctest::Approx(until[point - 1]).epsilon(1e-9));
     CHECK(number(dev, "tokens") == doctest::Approx(epoch * static_cast<double>(point)));
-    CHECK(dev.at("examples") == own.dev.size());
+    CHECK(dev.at("examples") == custom.dev.size());
     CHECK(dev.at("partial") == false);
     CHECK(contains(
-        own.done.err,
+        custom.done.err,
         formatted("step %d  dev loss %.4f  accuracy %.2f %% (the largest class alone "
                   "%.2f %%)  (97 examples, ",
                   dev.at("step").get<int>(), number(dev, "loss"), 100 * number(dev, "accuracy"),
                   100 * number(result.at("dev_scores"), "majority_share"))));
   }
-  CHECK(contains(own.done.err, "seed 7, on cpu (2 threads)"));
+  CHECK(contains(custom.done.err, "seed 7, on cpu (2 threads)"));
   CHECK(result.at("seed") == kSeed);
   CHECK(result.at("machine").at("threads") == 2);
 }
 
 TEST_CASE("a run that stands still logs the loss of train, and dev's, by its weights") {
   if (!program_or_skip()) return;
-  const Own own;
-  (void)own.trained(
+  const CustomFolder custom;
+  (void)custom.trained(
       "still", 10,
       {"lr=0", "dropout=0", "attention_dropout=0", "eval_every=5", "select=last", "accumulate=3"},
       {"--attention", "softmax", "--threads", "1", "--log-every", "5"});
-  CHECK_FALSE(fs::exists(own.run("still") / "best.safetensors"));
-  const train::SavedModel saved = model_of(own, "still", "last");
-  const Scores train_scores(own.train, Said(saved, own.train, 1));
-  const Scores dev(own.dev, Said(saved, own.dev, 1));
+  CHECK_FALSE(fs::exists(custom.run("still") / "best.safetensors"));
+  const train::SavedModel saved = model_of(custom, "still", "last");
+  const Scores train_scores(custom.train, Said(saved, custom.train, 1));
+  const Scores dev(custom.dev, Said(saved, custom.dev, 1));
   REQUIRE(std::abs(train_scores.loss - dev.loss) > 1e-4);
   const auto check = [&](const char* kind, const Scores& scores) {
-    const std::vector<Json> lines = own.metrics("still", kind);
+    const std::vector<Json> lines = custom.metrics("still", kind);
     CHECK(lines.size() == 2);
     for (const Json& line : lines) {
       CHECK(number(line, "loss") == doctest::Approx(scores.loss).epsilon(1e-5));
@@ -543,8 +546,8 @@ TEST_CASE("a run that stands still logs the loss of train, and dev's, by its wei
 
 TEST_CASE("what a run says is left of it follows from its rate") {
   if (!program_or_skip()) return;
-  const Own own;
-  const Finished f = own.trained(
+  const CustomFolder custom;
+  const Finished f = custom.trained(
       "long", 2'000'000, {"eval_every=1000", "lr=1e-3"},
       {"--attention", "vmean", "--threads", "1", "--log-every", "4", "--stop-after", "8"});
   CAPTURE(f.err);
@@ -564,7 +567,7 @@ TEST_CASE("what a run says is left of it follows from its rate") {
     CHECK(seconds > 100);
     CHECK(std::abs(seconds - steps_left / rate) <= rounding + 0.005 / rate * seconds);
   };
-  const std::vector<Json> log = own.metrics("long", "train");
+  const std::vector<Json> log = custom.metrics("long", "train");
   const Words lines = lines_with(f.err, " left");
   REQUIRE(log.size() == 2);
   REQUIRE(lines.size() == 2);
@@ -582,16 +585,16 @@ TEST_CASE("what a run says is left of it follows from its rate") {
 
 TEST_CASE("a run stops after so many evaluations without progress, in one go or resumed") {
   if (!program_or_skip()) return;
-  const Own own;
+  const CustomFolder custom;
   constexpr int kEvery = 2, kPatience = 3, kPlanned = 60, kSeen = 11, kLast = 17;
   const Words sets = {
       "lr=0.05",          "dropout=0",         "eval_every=2",     "patience=3",
       "eval_examples=11", "final_examples=17", "select=best_loss", "checkpoint_every=1000"};
   const Words flags = {"--attention", "linformer", "--features",  "6",
                        "--threads",   "1",         "--log-every", "3"};
-  const Finished whole = own.trained("whole", kPlanned, sets, flags);
-  const Json result = own.json("whole", "result.json");
-  const std::vector<Json> evaluations = own.metrics("whole", "eval");
+  const Finished whole = custom.trained("whole", kPlanned, sets, flags);
+  const Json result = custom.json("whole", "result.json");
+  const std::vector<Json> evaluations = custom.metrics("whole", "eval");
   REQUIRE(evaluations.size() > kPatience);
   std::size_t best = 0;
   for (std::size_t i = 0; i < evaluations.size(); ++i) {
@@ -607,13 +610,14 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
   CHECK(result.at("planned_steps") == kPlanned);
   CHECK(result.at("selected_step") == kEvery * (best + 1));
   CHECK(lines_with(whole.err, "(the first 11 examples, ").size() == evaluations.size());
-  const std::vector<Example> seen(own.dev.begin(), own.dev.begin() + kSeen);
-  const Scores selected(seen, Said(model_of(own, "whole", "best"), seen, 1));
+  const std::vector<Example> seen(custom.dev.begin(), custom.dev.begin() + kSeen);
+  const Scores selected(seen, Said(model_of(custom, "whole", "best"), seen, 1));
   CHECK(number(evaluations[best], "loss") == doctest::Approx(selected.loss).epsilon(1e-4));
-  for (const auto& [split, examples] : {std::pair("dev", own.dev), std::pair("test", own.test)}) {
+  for (const auto& [split, examples] :
+       {std::pair("dev", custom.dev), std::pair("test", custom.test)}) {
     CAPTURE(split);
     const std::vector<Example> tested(examples.begin(), examples.begin() + kLast);
-    const Scores last(tested, Said(model_of(own, "whole", "best"), tested, 1));
+    const Scores last(tested, Said(model_of(custom, "whole", "best"), tested, 1));
     CHECK(number(result, formatted("%s_examples", split).c_str()) == kLast);
     CHECK(number(result, formatted("%s_loss", split).c_str()) ==
           doctest::Approx(last.loss).epsilon(1e-4));
@@ -623,8 +627,8 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
   // moved far off those of any other.
   Words part = flags;
   part.insert(part.end(), {"--stop-after", std::to_string(stopped - 1)});
-  (void)own.trained("part", kPlanned, sets, part);
-  const fs::path last = own.run("part") / "last.safetensors";
+  (void)custom.trained("part", kPlanned, sets, part);
+  const fs::path last = custom.run("part") / "last.safetensors";
   train::SafetensorsFile file = train::read_safetensors(last);
   Json state = data::parse_json(file.metadata.at("skytape.state"));
   CHECK(state.at("stale") == kPatience - 1);
@@ -635,11 +639,11 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
   state["peak_bytes"] = 1 << 30;
   file.metadata["skytape.state"] = data::json_text(state);
   train::write_safetensors(last, {file.tensors.begin(), file.tensors.end()}, file.metadata);
-  const Finished rest =
-      own.finish({"train", "--resume", "--out", own.run("part").string(), "--log-every", "3"});
+  const Finished rest = custom.finish(
+      {"train", "--resume", "--out", custom.run("part").string(), "--log-every", "3"});
   CAPTURE(rest.err);
   REQUIRE(rest.code == 0);
-  const Json resumed = own.json("part", "result.json");
+  const Json resumed = custom.json("part", "result.json");
   CHECK(resumed.at("steps") == stopped);
   CHECK(resumed.at("selected_step") == result.at("selected_step"));
   CHECK(resumed.at("tokens") == result.at("tokens"));
@@ -653,36 +657,37 @@ TEST_CASE("a run stops after so many evaluations without progress, in one go or 
 
 TEST_CASE("a resumed run takes the threads that it had, or those of --threads") {
   if (!program_or_skip()) return;
-  const Own own;
+  const CustomFolder custom;
   const auto go_on = [&](Words more) {
-    more.insert(more.begin(), {"train", "--resume", "--out", own.run("run").string()});
-    const Finished f = own.finish(more);
+    more.insert(more.begin(), {"train", "--resume", "--out", custom.run("run").string()});
+    const Finished f = custom.finish(more);
     REQUIRE_MESSAGE(f.code == 0, f.err);
     return f.err;
   };
-  (void)own.trained("run", 9, {"eval_every=100"},
-                    {"--attention", "vmean", "--threads", "1", "--stop-after", "2"});
+  (void)custom.trained("run", 9, {"eval_every=100"},
+                       {"--attention", "vmean", "--threads", "1", "--stop-after", "2"});
   CHECK(contains(go_on({"--stop-after", "4"}), "on cpu (1 thread)"));
   CHECK(contains(go_on({"--threads", "3"}), "on cpu (3 threads)"));
 }
 
 TEST_CASE("the first rates behind a resume are of the new process's steps, the loss is of all") {
   if (!program_or_skip()) return;
-  const Own own;
+  const CustomFolder custom;
   const Words sets = {"lr=0.05", "dropout=0", "eval_every=100"};
   const Words flags = {"--attention", "vmean", "--threads", "1", "--log-every", "5"};
-  (void)own.trained("whole", 12, sets, flags);
+  (void)custom.trained("whole", 12, sets, flags);
   const auto tokens_after = [&](int steps) {
     Words more = flags;
     more.insert(more.end(), {"--stop-after", std::to_string(steps)});
-    if (fs::exists(own.run("part"))) more.emplace_back("--resume");
-    (void)own.trained("part", 12, sets, more);
-    const auto file = train::read_safetensors(own.run("part") / "last.safetensors");
+    if (fs::exists(custom.run("part"))) more.emplace_back("--resume");
+    (void)custom.trained("part", 12, sets, more);
+    const auto file = train::read_safetensors(custom.run("part") / "last.safetensors");
     return number(data::parse_json(file.metadata.at("skytape.state")), "tokens");
   };
   // Steps 6 and 7 are the first process's, 8 to 10 the second one's.
   const double before = tokens_after(7), after = tokens_after(10);
-  const std::vector<Json> log = own.metrics("part", "train"), whole = own.metrics("whole", "train");
+  const std::vector<Json> log = custom.metrics("part", "train"),
+                          whole = custom.metrics("whole", "train");
   REQUIRE(log.size() == 2);
   REQUIRE(whole.size() == 3);
   CHECK(log[1].at("step") == 10);

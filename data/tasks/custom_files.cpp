@@ -1,4 +1,4 @@
-#include "data/tasks/own_files.hpp"
+#include "data/tasks/custom_files.hpp"
 
 #include <fmt/format.h>
 
@@ -8,12 +8,12 @@
 #include <optional>
 #include <set>
 
+#include "data/custom/delimiter.hpp"
+#include "data/custom/encoding.hpp"
+#include "data/custom/format.hpp"
+#include "data/custom/glue.hpp"
+#include "data/custom/imdb.hpp"
 #include "data/files/printable.hpp"
-#include "data/own/delimiter.hpp"
-#include "data/own/encoding.hpp"
-#include "data/own/format.hpp"
-#include "data/own/glue.hpp"
-#include "data/own/imdb.hpp"
 #include "data/random.hpp"
 #include "data/tasks/build.hpp"
 #include "data/tasks/tokens.hpp"
@@ -52,10 +52,10 @@ bool by_content(const PrepareOptions& options) {
 }
 
 /// A file of the user's own, or one of GLUE's.
-struct OwnFile {
+struct CustomFile {
   const PrepareOptions& options;
   const TokenChoice& choice;
-  Own& own;
+  CustomData& custom;
   Findings& findings;
 
   /// Takes a row of a file into its examples.
@@ -99,7 +99,7 @@ struct OwnFile {
         read_records(preview, path.string(), rows, [&](Record& record) { take(record, examples); });
     const bool has_header = options.header || options.columns.need_header() || found.recognised;
     if (!has_header && !examples.empty() && rows.format != RecordFormat::jsonl) {
-      own.first_labels.push_back(examples[0].label);
+      custom.first_labels.push_back(examples[0].label);
     }
     Json source = hashed.finish(path.filename().string());
     if (ending != rows.format) source["format"] = to_string(rows.format);
@@ -111,7 +111,7 @@ struct OwnFile {
       }
     }
     if (!found.names.empty()) put(found, path, source);
-    own.sources.push_back(std::move(source));
+    custom.sources.push_back(std::move(source));
     return examples;
   }
 
@@ -126,7 +126,7 @@ struct OwnFile {
       options.warn(
           fmt::format("{}: {} rows without all columns are left out", path.string(), left_out));
     }
-    own.sources.push_back(hashed.finish(path.filename().string()));
+    custom.sources.push_back(hashed.finish(path.filename().string()));
     return examples;
   }
 
@@ -201,7 +201,7 @@ const GlueLayout* glue_layout_in(const fs::path& folder) {
 }
 
 /// Deals the train split of a benchmark, which has no dev split for us, to train and dev.
-void hold_out_dev(std::vector<Record> train, const PrepareOptions& options, Own& own) {
+void hold_out_dev(std::vector<Record> train, const PrepareOptions& options, CustomData& custom) {
   if (train.size() < kDevShare) {
     throw DataError(fmt::format("{}: {} examples in train, expected at least {}: one in {} is dev",
                                 options.from.string(), train.size(), kDevShare, kDevShare));
@@ -209,14 +209,14 @@ void hold_out_dev(std::vector<Record> train, const PrepareOptions& options, Own&
   const Permutation order(train.size(), options.data_seed, 2);
   const std::size_t held_out = train.size() / kDevShare;
   for (std::size_t i = 0; i < train.size(); ++i) {
-    own.splits[i < held_out ? 1 : 0].push_back(std::move(train[order(i)]));
+    custom.splits[i < held_out ? 1 : 0].push_back(std::move(train[order(i)]));
   }
 }
 
 /// GLUE keeps the labels of its test split.
-void read_glue_folder(const GlueLayout& layout, const OwnFile& files) {
+void read_glue_folder(const GlueLayout& layout, const CustomFile& files) {
   const fs::path& folder = files.options.from;
-  files.own.splits_are =
+  files.custom.splits_are =
       fmt::format("{}: test is its {}.tsv, dev a twentieth of train.tsv", layout.name, layout.dev);
   const fs::path dev = tsv_of(folder, layout.dev);
   if (!fs::is_regular_file(dev)) {
@@ -226,17 +226,17 @@ void read_glue_folder(const GlueLayout& layout, const OwnFile& files) {
   const GlueLayout* const dev_layout = glue_layout_of(dev);
   const bool known = dev_layout != nullptr && dev_layout->name == layout.name;
   std::vector<Record> train = files.read_as(layout, tsv_of(folder, "train"));
-  files.own.splits[2] = files.read_as(known ? *dev_layout : layout, dev);
-  hold_out_dev(std::move(train), files.options, files.own);
+  files.custom.splits[2] = files.read_as(known ? *dev_layout : layout, dev);
+  hold_out_dev(std::move(train), files.options, files.custom);
 }
 
 /// The examples of a split, in the order of the reviews; adds its digest to the sources.
 std::vector<Record> read_imdb_split(std::vector<Review> reviews, bool train,
-                                    const PrepareOptions& options, Own& own) {
+                                    const PrepareOptions& options, CustomData& custom) {
   const Json facts = review_facts(reviews, train, options);
-  own.sources.push_back({{"file", train ? "train, sorted reviews" : "test, sorted reviews"},
-                         {"bytes", member(facts, "bytes")},
-                         {"sha256", member(facts, "sha256_sorted_contents")}});
+  custom.sources.push_back({{"file", train ? "train, sorted reviews" : "test, sorted reviews"},
+                            {"bytes", member(facts, "bytes")},
+                            {"sha256", member(facts, "sha256_sorted_contents")}});
   std::vector<Record> examples;
   for (Review& review : reviews) {
     examples.push_back(
@@ -246,7 +246,7 @@ std::vector<Record> read_imdb_split(std::vector<Review> reviews, bool train,
 }
 
 /// IMDb has no dev split.
-Own read_imdb(const PrepareOptions& options) {
+CustomData read_imdb(const PrepareOptions& options) {
   const std::string how =
       "custom data are read from a file, or from a folder with train.tsv, dev.tsv and test.tsv: "
       "unpack "
@@ -255,25 +255,25 @@ Own read_imdb(const PrepareOptions& options) {
     throw UsageError(flag + ": IMDb's reviews are no rows" +
                      (fs::is_directory(options.from) ? "" : "; " + how));
   }
-  Own own;
-  own.splits_are = "IMDb: test is its test split, dev a twentieth of its train split";
+  CustomData custom;
+  custom.splits_are = "IMDb: test is its test split, dev a twentieth of its train split";
   Reviews reviews = read_reviews(options, fs::is_directory(options.from) ? "" : how);
   if (reviews.unlabelled > 0) {
     options.warn(
         fmt::format("{} reviews without a label (train/unsup) are left out", reviews.unlabelled));
   }
-  hold_out_dev(read_imdb_split(std::move(reviews.train), true, options, own), options, own);
-  std::vector<Record> test = read_imdb_split(std::move(reviews.test), false, options, own);
+  hold_out_dev(read_imdb_split(std::move(reviews.train), true, options, custom), options, custom);
+  std::vector<Record> test = read_imdb_split(std::move(reviews.test), false, options, custom);
   // They come sorted by label, and whoever looks at the first ones should see both.
   const Permutation order(test.size(), options.data_seed, 1);
   for (std::size_t i = 0; i < test.size(); ++i) {
-    own.splits[2].push_back(std::move(test[order(i)]));
+    custom.splits[2].push_back(std::move(test[order(i)]));
   }
-  return own;
+  return custom;
 }
 
 /// Deals the examples of one file 80/10/10, in a seeded order; stratified: those of each class.
-void deal(std::vector<Record> all, const PrepareOptions& options, Own& own) {
+void deal(std::vector<Record> all, const PrepareOptions& options, CustomData& custom) {
   std::map<std::string, std::size_t> left;  // examples of each group that are not dealt yet
   const auto group = [&](const Record& example) {
     return options.stratify ? example.label : std::string();
@@ -289,14 +289,14 @@ void deal(std::vector<Record> all, const PrepareOptions& options, Own& own) {
     Record& example = all[order(i)];
     const std::string name = group(example);
     const std::size_t rest = left[name]--, part = tenth[name];
-    own.splits[rest > 2 * part ? 0 : rest > part ? 1 : 2].push_back(std::move(example));
+    custom.splits[rest > 2 * part ? 0 : rest > part ? 1 : 2].push_back(std::move(example));
   }
 }
 
 /// Either all examples are pairs or none is.
-void check_pairs(const Own& own) {
+void check_pairs(const CustomData& custom) {
   const Record* first = nullptr;
-  for (const auto& split : own.splits) {
+  for (const auto& split : custom.splits) {
     for (const Record& example : split) {
       if (first == nullptr) first = &example;
       if (first->second.empty() == example.second.empty()) continue;
@@ -308,11 +308,12 @@ void check_pairs(const Own& own) {
 
 }  // namespace
 
-Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptions& options) {
-  Own own;
+CustomData read_custom_data(const TaskInfo& task, const TokenChoice& choice,
+                            const PrepareOptions& options) {
+  CustomData custom;
   const bool bytes = choice.kind == "bytes" || find_token_unit(choice.kind);
   Findings findings{EncodingCheck(!bytes)};
-  const OwnFile files{options, choice, own, findings};
+  const CustomFile files{options, choice, custom, findings};
   if (may_hold_reviews(options.from)) return read_imdb(options);
   if (fs::is_directory(options.from)) {
     if (options.stratify) throw UsageError("--stratify: the folder is split already");
@@ -322,11 +323,11 @@ Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptio
     } else {
       std::array<fs::path, 3> paths;
       for (std::size_t i = 0; i < 3; ++i) paths[i] = file_of_split(options.from, kSplits[i]);
-      for (std::size_t i = 0; i < 3; ++i) own.splits[i] = files.read(paths[i]);
+      for (std::size_t i = 0; i < 3; ++i) custom.splits[i] = files.read(paths[i]);
     }
     report(findings, options);
-    check_pairs(own);
-    return own;
+    check_pairs(custom);
+    return custom;
   }
   std::vector<Record> all = files.read(options.from);
   report(findings, options);
@@ -338,9 +339,9 @@ Own read_own(const TaskInfo& task, const TokenChoice& choice, const PrepareOptio
         "lines with 2..{} labels",
         task.name, options.from.string(), all.size(), labels.size(), kFewest, kMaxClasses));
   }
-  deal(std::move(all), options, own);
-  check_pairs(own);
-  return own;
+  deal(std::move(all), options, custom);
+  check_pairs(custom);
+  return custom;
 }
 
 }  // namespace skytape::data

@@ -1,4 +1,4 @@
-#include "data/own/imdb.hpp"
+#include "data/custom/imdb.hpp"
 
 #include <fmt/format.h>
 

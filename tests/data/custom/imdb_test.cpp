@@ -1,5 +1,5 @@
 // IMDb's reviews as custom data: which review becomes what, and what is said about wrong layouts.
-#include "data/own/imdb.hpp"
+#include "data/custom/imdb.hpp"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "data/own/records.hpp"
+#include "data/custom/records.hpp"
 
 #include <fmt/format.h>
 
@@ -8,11 +8,11 @@
 #include <optional>
 #include <utility>
 
+#include "data/custom/encoding.hpp"
 #include "data/files/csv.hpp"
 #include "data/files/json.hpp"
 #include "data/files/printable.hpp"
 #include "data/files/source.hpp"
-#include "data/own/encoding.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 

@@ -1,4 +1,4 @@
-#include "data/own/format.hpp"
+#include "data/custom/format.hpp"
 
 #include <fmt/format.h>
 

@@ -1,11 +1,11 @@
-#include "data/own/documents.hpp"
+#include "data/custom/documents.hpp"
 
 #include <fmt/format.h>
 
 #include <vector>
 
+#include "data/custom/encoding.hpp"
 #include "data/files/source.hpp"
-#include "data/own/encoding.hpp"
 
 namespace skytape::data {
 namespace {

@@ -1,12 +1,12 @@
-#include "data/own/glue.hpp"
+#include "data/custom/glue.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "data/custom/encoding.hpp"
 #include "data/files/source.hpp"
-#include "data/own/encoding.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {

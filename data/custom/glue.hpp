@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "data/own/records.hpp"
+#include "data/custom/records.hpp"
 
 namespace skytape::data {
 

@@ -1,5 +1,5 @@
 // The format of a file of custom data is found by its name and by its first line.
-#include "data/own/format.hpp"
+#include "data/custom/format.hpp"
 
 #include <algorithm>
 

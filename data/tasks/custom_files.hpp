@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "data/custom/records.hpp"
 #include "data/files/json.hpp"
-#include "data/own/records.hpp"
 
 namespace skytape::data {
 
@@ -17,7 +17,7 @@ struct TokenChoice;
 inline constexpr std::size_t kMaxClasses = 1000;  // more is a file whose columns are swapped
 
 /// All examples, of each split in the order of kSplits.
-struct Own {
+struct CustomData {
   std::array<std::vector<Record>, 3> splits;
   Json sources = Json::array();
   std::vector<std::string> first_labels;  // of each file whose first row may be a header
@@ -26,7 +26,7 @@ struct Own {
 
 /// Reads `options.from`. DataError with file and row for what is broken: the first ten of them, or
 /// with --skip-bad-rows a warning. Other oddities are warnings, too.
-[[nodiscard]] Own read_own(const TaskInfo& task, const TokenChoice& choice,
-                           const PrepareOptions& options);
+[[nodiscard]] CustomData read_custom_data(const TaskInfo& task, const TokenChoice& choice,
+                                          const PrepareOptions& options);
 
 }  // namespace skytape::data

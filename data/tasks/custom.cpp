@@ -16,7 +16,7 @@
 #include "data/files/output.hpp"
 #include "data/files/printable.hpp"
 #include "data/tasks/build.hpp"
-#include "data/tasks/own_files.hpp"
+#include "data/tasks/custom_files.hpp"
 #include "data/tasks/tokens.hpp"
 #include "data/tokenisers/units.hpp"
 #include "data/unicode/unicode.hpp"
@@ -88,11 +88,11 @@ void warn_about_spellings(const std::map<std::string, std::int64_t>& counts,
   }
 }
 
-void warn_about_labels(const Own& own, const std::map<std::string, std::int64_t>& counts,
+void warn_about_labels(const CustomData& custom, const std::map<std::string, std::int64_t>& counts,
                        const PrepareOptions& options) {
   std::vector<std::string> single, untrained;
   std::map<std::string, std::int64_t> trained;
-  for (const Record& example : own.splits[0]) ++trained[example.label];
+  for (const Record& example : custom.splits[0]) ++trained[example.label];
   for (const auto& [label, count] : counts) {
     if (count == 1)
       single.push_back(label);
@@ -110,10 +110,11 @@ void warn_about_labels(const Own& own, const std::map<std::string, std::int64_t>
 }
 
 /// Says which label stands in first rows and nowhere else: a header that is not known by its names.
-void warn_about_first_rows(const Own& own, const std::map<std::string, std::int64_t>& counts,
+void warn_about_first_rows(const CustomData& custom,
+                           const std::map<std::string, std::int64_t>& counts,
                            const PrepareOptions& options) {
   std::map<std::string, std::int64_t> first;
-  for (const std::string& label : own.first_labels) ++first[label];
+  for (const std::string& label : custom.first_labels) ++first[label];
   for (const auto& [label, count] : first) {
     if (counts.at(label) != count) continue;
     options.warn(fmt::format(
@@ -124,16 +125,16 @@ void warn_about_first_rows(const Own& own, const std::map<std::string, std::int6
 }
 
 /// Counts the texts of dev and test that are in train, too, and warns of them.
-Json count_duplicates(const Own& own, const PrepareOptions& options) {
+Json count_duplicates(const CustomData& custom, const PrepareOptions& options) {
   using Texts = std::pair<std::string_view, std::string_view>;
   std::map<Texts, std::string_view> trained;  // to labels
-  for (const Record& example : own.splits[0]) {
+  for (const Record& example : custom.splits[0]) {
     trained.emplace(Texts(example.text, example.second), example.label);
   }
   Json counts = Json::object();
   for (const std::size_t i : {1, 2}) {
     std::int64_t same = 0, other_label = 0;
-    for (const Record& example : own.splits[i]) {
+    for (const Record& example : custom.splits[i]) {
       const auto found = trained.find(Texts(example.text, example.second));
       if (found == trained.end()) continue;
       ++same;
@@ -142,7 +143,7 @@ Json count_duplicates(const Own& own, const PrepareOptions& options) {
     if (same == 0) continue;
     counts[kSplits[i]] = same;
     options.warn(fmt::format("{} of {} texts of {} are in train, too ({} with another label)", same,
-                             own.splits[i].size(), kSplits[i], other_label));
+                             custom.splits[i].size(), kSplits[i], other_label));
   }
   return counts;
 }
@@ -158,13 +159,14 @@ void warn_about_length(const TaskInfo& task, std::int64_t longer, std::int64_t a
 }
 
 /// The vocabulary that the training split makes; null: tokens are bytes.
-std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choice, const Own& own,
+std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choice,
+                                                         const CustomData& custom,
                                                          const PrepareOptions& options,
                                                          CacheSet& set) {
   const auto unit = find_token_unit(choice.kind);
   if (!unit && options.learn_tokens.empty()) return nullptr;
   std::vector<std::string> texts;
-  for (const Record& example : own.splits[0]) {
+  for (const Record& example : custom.splits[0]) {
     for (const std::string* text : {&example.text, &example.second}) {
       // Here the place of what is no UTF-8 is known.
       if (!unit) (void)decode_utf8(*text, example.place);
@@ -181,18 +183,18 @@ void refuse_joined_pairs(const Vocabulary& vocabulary) {
                                vocabulary.kind()));
 }
 
-Json provenance_of(const Own& own, const std::vector<std::string>& labels,
+Json provenance_of(const CustomData& custom, const std::vector<std::string>& labels,
                    const Vocabulary* vocabulary, const PrepareOptions& options) {
-  Json provenance = {{"how", "read"}, {"sources", own.sources}, {"labels", labels}};
-  if (!own.splits_are.empty()) provenance["splits"] = own.splits_are;
-  if (own.splits_are.empty() && fs::is_directory(options.from)) {
+  Json provenance = {{"how", "read"}, {"sources", custom.sources}, {"labels", labels}};
+  if (!custom.splits_are.empty()) provenance["splits"] = custom.splits_are;
+  if (custom.splits_are.empty() && fs::is_directory(options.from)) {
     provenance["splits"] = "the user's";
   } else {
     provenance["data_seed"] = options.data_seed;
   }
   if (options.stratify) provenance["stratified"] = true;
-  if (!own.splits[0].front().second.empty()) provenance["pairs"] = true;
-  const Json duplicates = count_duplicates(own, options);
+  if (!custom.splits[0].front().second.empty()) provenance["pairs"] = true;
+  const Json duplicates = count_duplicates(custom, options);
   if (!duplicates.empty()) provenance["in_train_too"] = duplicates;
   if (vocabulary) put_vocabulary(*vocabulary, provenance);
   return provenance;
@@ -211,32 +213,32 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   const TokenChoice choice = chosen_tokens(options);
   // Before the texts, which may take long. Null: bytes, or the training split makes it.
   std::shared_ptr<const Vocabulary> vocabulary = given_vocabulary(choice, options);
-  const Own own = read_own(task, choice, options);
+  const CustomData custom = read_custom_data(task, choice, options);
   std::map<std::string, std::int64_t> counts;
-  for (const auto& split : own.splits) {
+  for (const auto& split : custom.splits) {
     for (const Record& example : split) ++counts[example.label];
   }
   if (counts.size() < 2 || counts.size() > kMaxClasses) {
     throw DataError(fmt::format("{}: {}: {} different labels, expected 2..{}", task.name,
                                 options.from.string(), counts.size(), kMaxClasses));
   }
-  warn_about_labels(own, counts, options);
-  warn_about_first_rows(own, counts, options);
+  warn_about_labels(custom, counts, options);
+  warn_about_first_rows(custom, counts, options);
   const std::vector<std::string> labels = sorted_labels(counts);
   std::map<std::string, std::int32_t> classes;
   for (const std::string& label : labels) {
     classes.emplace(label, static_cast<std::int32_t>(classes.size()));
   }
 
-  if (!vocabulary) vocabulary = vocabulary_of_training(choice, own, options, set);
-  const bool pairs = !own.splits[0].front().second.empty();
+  if (!vocabulary) vocabulary = vocabulary_of_training(choice, custom, options, set);
+  const bool pairs = !custom.splits[0].front().second.empty();
   if (options.exported && pairs && vocabulary) refuse_joined_pairs(*vocabulary);
   if (vocabulary) set.token_bytes = 2;
   set.classes = static_cast<std::int64_t>(labels.size());
   std::int64_t longer = 0, all = 0;
   for (std::size_t i = 0; i < 3; ++i) {
     CacheWriter& out = set.split(kSplits[i]);
-    for (const Record& example : own.splits[i]) {
+    for (const Record& example : custom.splits[i]) {
       const std::int32_t label = classes.at(example.label);
       const std::string text = example.texts();
       std::size_t length = text.size();
@@ -258,7 +260,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
   }
   warn_about_length(task, longer, all, options);
 
-  const Json provenance = provenance_of(own, labels, vocabulary.get(), options);
+  const Json provenance = provenance_of(custom, labels, vocabulary.get(), options);
   // Texts may be in any encoding; JSON is in UTF-8.
   set.provenance = json_text(provenance, {.ascii = true, .mend = true});
 }

@@ -1,15 +1,15 @@
 // Rows of a user's own files: fields as they stand, columns by their names, what is broken.
-#include "data/own/records.hpp"
+#include "data/custom/records.hpp"
 
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "data/custom/delimiter.hpp"
+#include "data/custom/encoding.hpp"
 #include "data/files/csv.hpp"
 #include "data/files/digest.hpp"
 #include "data/files/source.hpp"
-#include "data/own/delimiter.hpp"
-#include "data/own/encoding.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"

@@ -1,4 +1,4 @@
-#include "data/own/encoding.hpp"
+#include "data/custom/encoding.hpp"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include "data/tokenisers/sentencepiece.hpp"
 #include "data/tokenisers/units.hpp"
 #include "data/unicode/unicode.hpp"
-#include "tests/data/tasks/own_folder.hpp"
+#include "tests/data/tasks/custom_folder.hpp"
 #include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/unicode.hpp"
@@ -30,18 +30,18 @@ TEST_CASE("words are runs of letters and digits, and marks by themselves") {
 }
 
 TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is one token") {
-  const Own own;
+  const CustomFolder custom;
   std::string train;
   for (int i = 0; i < 400; ++i) {
     train += std::to_string(i % 2) + "\t" + std::to_string(1000 + i) + " 5\n";
   }
-  own.folder.write("mine/train.tsv", train);
-  own.folder.write("mine/dev.tsv", "0\t5 1000 77\n1\t1399\n");
-  own.folder.write("mine/test.tsv", "0\t5\n");
+  custom.folder.write("mine/train.tsv", train);
+  custom.folder.write("mine/dev.tsv", "0\t5 1000 77\n1\t1399\n");
+  custom.folder.write("mine/test.tsv", "0\t5\n");
   PrepareOptions options;
   options.tokens = "integers";
-  REQUIRE(own.prepare(own.folder.path() / "mine", options).error.empty());
-  const Dataset dev = own.split("dev");
+  REQUIRE(custom.prepare(custom.folder.path() / "mine", options).error.empty());
+  const Dataset dev = custom.split("dev");
   REQUIRE(dev.token_bytes() == 2);
   const auto provenance = parse_json(dev.provenance());
   REQUIRE(has_vocabulary(provenance));
@@ -52,7 +52,7 @@ TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is 
   const auto tokens = dev.wide_tokens(0);
   CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{1, 2, 0});
   CHECK(vocabulary->entry(dev.wide_tokens(1)[0]) == "1399");
-  CHECK(contains(to_text(describe(own.task, own.folder.path())), "401 different ones"));
+  CHECK(contains(to_text(describe(custom.task, custom.folder.path())), "401 different ones"));
   CHECK_THROWS_AS((void)dev.tokens(0), Error);
 
   BatchOptions batches;
@@ -66,96 +66,97 @@ TEST_CASE("numbers as symbols: more of them than a byte has, and the unknown is 
   CHECK(batch.lengths[0] == std::vector<std::int32_t>{3, 1});
   CHECK(batch.ids[0][8] > 256);
 
-  const auto exported = own.folder.path() / "exported";
-  export_official(own.task, own.folder.path(), exported);
+  const auto exported = custom.folder.path() / "exported";
+  export_official(custom.task, custom.folder.path(), exported);
   CHECK(read_file(exported / "dev.tsv") == "0\t5 1000 <unknown>\n1\t1399\n");
   const std::string before = dev.fingerprint();
-  REQUIRE(own.prepare(exported, options).error.empty());
-  CHECK(own.split("dev").fingerprint() == before);
+  REQUIRE(custom.prepare(exported, options).error.empty());
+  CHECK(custom.split("dev").fingerprint() == before);
 
-  own.folder.write("mine/test.tsv", "0\t5 five\n");
-  CHECK(contains(own.prepare(own.folder.path() / "mine", options).error, "test.tsv:1"));
+  custom.folder.write("mine/test.tsv", "0\t5 five\n");
+  CHECK(contains(custom.prepare(custom.folder.path() / "mine", options).error, "test.tsv:1"));
 }
 
 TEST_CASE("subword tokens: the set keeps its vocabulary, and texts come back from it") {
   if (!unicode_or_skip()) return;
-  const Own own;
+  const CustomFolder custom;
   const auto vocabulary =
-      own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n##s\n!\ndeep\n");
+      custom.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nriver\n##s\n!\ndeep\n");
   std::string lines;
   for (int i = 0; i < 20; ++i) lines += (i % 2 ? "a\t" : "b\t") + std::string("Rivers, DEEP!\n");
   PrepareOptions options;
   options.tokens = "wordpiece:" + vocabulary.string();
-  REQUIRE(own.prepare(own.folder.write("own.tsv", lines), options).error.empty());
+  REQUIRE(custom.prepare(custom.folder.write("custom.tsv", lines), options).error.empty());
   std::filesystem::remove(vocabulary);  // the set needs it no longer
-  const Dataset train = own.split("train");
+  const Dataset train = custom.split("train");
   const auto tokens = train.wide_tokens(0);
   CHECK(std::vector<int>(tokens.begin(), tokens.end()) == std::vector<int>{5, 6, 1, 8, 7});
-  CHECK(contains(to_text(describe(own.task, own.folder.path())),
+  CHECK(contains(to_text(describe(custom.task, custom.folder.path())),
                  "wordpiece as tokens: 9 different ones\n"));
-  const auto exported = own.folder.path() / "exported";
-  export_official(own.task, own.folder.path(), exported);
+  const auto exported = custom.folder.path() / "exported";
+  export_official(custom.task, custom.folder.path(), exported);
   CHECK(contains(read_file(exported / "dev.tsv"), "\trivers [UNK] deep !\n"));
 
-  own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
-  const auto odd = own.folder.write("odd.tsv", lines + "a\t\u200b\n");
-  CHECK(contains(own.prepare(odd, options).error, "odd.tsv:21: no token of wordpiece"));
-  const auto broken = own.folder.write("broken.tsv", lines + "a\tcaf\xE9\n");
-  CHECK(contains(own.prepare(broken, options).error, "broken.tsv:21: byte 4"));
+  custom.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n");
+  const auto odd = custom.folder.write("odd.tsv", lines + "a\t\u200b\n");
+  CHECK(contains(custom.prepare(odd, options).error, "odd.tsv:21: no token of wordpiece"));
+  const auto broken = custom.folder.write("broken.tsv", lines + "a\tcaf\xE9\n");
+  CHECK(contains(custom.prepare(broken, options).error, "broken.tsv:21: byte 4"));
   std::string many = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n";
   for (int i = 0; i < 65'536; ++i) many += std::to_string(i) + "\n";
-  own.folder.write("vocab.txt", many);
-  CHECK(contains(own.prepare(own.folder.path() / "own.tsv", options).error,
+  custom.folder.write("vocab.txt", many);
+  CHECK(contains(custom.prepare(custom.folder.path() / "custom.tsv", options).error,
                  "65541 tokens, but a set stores at most 65536"));
 }
 
 TEST_CASE("pairs are exported as two texts, and prepared again are the same set") {
   if (!unicode_or_skip()) return;
-  const Own own;
+  const CustomFolder custom;
   const auto vocabulary =
-      own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
+      custom.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n");
   std::string lines = "label\tsentence1\tsentence2\n";
   for (int i = 0; i < 20; ++i) lines += i % 2 ? "x\ta b\tb\n" : "y\tb\ta\n";
-  const auto file = own.folder.write("own.tsv", lines);
-  const auto exported = own.folder.path() / "exported";
+  const auto file = custom.folder.write("custom.tsv", lines);
+  const auto exported = custom.folder.path() / "exported";
   PrepareOptions options;
   const auto again = [&] {
-    REQUIRE(own.prepare(file, options).error.empty());
-    const std::string before = own.split("train").fingerprint();
+    REQUIRE(custom.prepare(file, options).error.empty());
+    const std::string before = custom.split("train").fingerprint();
     std::filesystem::remove_all(exported);
-    export_official(own.task, own.folder.path(), exported);
-    CHECK(own.prepare(exported, options).error.empty());
-    CHECK(own.split("train").fingerprint() == before);
+    export_official(custom.task, custom.folder.path(), exported);
+    CHECK(custom.prepare(exported, options).error.empty());
+    CHECK(custom.split("train").fingerprint() == before);
   };
   again();  // bytes
   options.tokens = "wordpiece:" + vocabulary.string();
   again();
   CHECK(contains(read_file(exported / "train.jsonl"), R"({"label":"x","text":"a b","text2":"b"})"));
   options.tokens = "words";
-  REQUIRE(own.prepare(file, options).error.empty());
-  CHECK(contains(error_of([&] { export_official(own.task, own.folder.path(), exported / "w"); }),
-                 "pairs of words are stored without an end between them"));
+  REQUIRE(custom.prepare(file, options).error.empty());
+  CHECK(contains(
+      error_of([&] { export_official(custom.task, custom.folder.path(), exported / "w"); }),
+      "pairs of words are stored without an end between them"));
 }
 
 TEST_CASE("words that train shows once are exported as the unknown one, and read back as it") {
-  const Own own;
+  const CustomFolder custom;
   std::string lines;
   for (int i = 0; i < 40; ++i) {
     lines += (i % 2 ? "a\tRed, red" : "b\tblue <!") + std::to_string(i) + "word> blue\n";
   }
   PrepareOptions options;
   options.tokens = "words";
-  REQUIRE(own.prepare(own.folder.write("own.tsv", lines), options).error.empty());
-  const auto exported = own.folder.path() / "exported";
-  export_official(own.task, own.folder.path(), exported);
+  REQUIRE(custom.prepare(custom.folder.write("custom.tsv", lines), options).error.empty());
+  const auto exported = custom.folder.path() / "exported";
+  export_official(custom.task, custom.folder.path(), exported);
   CHECK(contains(read_file(exported / "train.tsv"), "a\tred , <unknown> > blue\n"));
   std::vector<std::string> before;
   for (const char* split : {"train", "dev", "test"}) {
-    before.push_back(own.split(split).fingerprint());
+    before.push_back(custom.split(split).fingerprint());
   }
-  REQUIRE(own.prepare(exported, options).error.empty());
+  REQUIRE(custom.prepare(exported, options).error.empty());
   for (const char* split : {"test", "dev", "train"}) {
-    CHECK(own.split(split).fingerprint() == before.back());
+    CHECK(custom.split(split).fingerprint() == before.back());
     before.pop_back();
   }
 }
@@ -165,33 +166,33 @@ TEST_CASE("a model of SentencePiece is learnt from the training split alone, onc
     MESSAGE("skipped: built without SentencePiece or utf8proc");
     return;
   }
-  const Own own;
+  const CustomFolder custom;
   std::string train;
   for (int i = 0; i < 60; ++i) train += (i % 2 ? "a\tred " : "b\tblue ") + std::to_string(i) + "\n";
-  own.folder.write("mine/train.tsv", train);
-  own.folder.write("mine/dev.tsv", "a\t\u6f22 red\n");
-  own.folder.write("mine/test.tsv", "b\tblue\n");
-  const auto model = own.folder.path() / "own.model";
+  custom.folder.write("mine/train.tsv", train);
+  custom.folder.write("mine/dev.tsv", "a\t\u6f22 red\n");
+  custom.folder.write("mine/test.tsv", "b\tblue\n");
+  const auto model = custom.folder.path() / "custom.model";
   PrepareOptions options;
-  options.from = own.folder.path() / "mine";
+  options.from = custom.folder.path() / "mine";
   options.tokens = "sentencepiece:" + model.string();
   options.learn_tokens = "unigram:32";
   const auto prepare = [&] {
-    return error_of([&] { data::prepare(own.task, own.folder.path(), options); });
+    return error_of([&] { data::prepare(custom.task, custom.folder.path(), options); });
   };
-  own.folder.write("mine/test.tsv", "b\t \n");
+  custom.folder.write("mine/test.tsv", "b\t \n");
   CHECK(contains(prepare(), "test.tsv:1: no token of sentencepiece in ' '"));
   CHECK_FALSE(std::filesystem::exists(model));  // nothing of a set that is refused stays
-  own.folder.write("mine/test.tsv", "b\tblue\n");
+  custom.folder.write("mine/test.tsv", "b\tblue\n");
   REQUIRE(prepare().empty());
   const auto learnt = read_sentencepiece(model);
-  const auto stored = vocabulary_in(parse_json(own.split("dev").provenance()));
+  const auto stored = vocabulary_in(parse_json(custom.split("dev").provenance()));
   CHECK(stored->encode("blue red", "x") == learnt->encode("blue red", "x"));
-  const Dataset split = own.split("dev");
+  const Dataset split = custom.split("dev");
   const auto dev = split.wide_tokens(0);
   CHECK(std::count(dev.begin(), dev.end(), 0) == 1);  // what only dev shows is unknown
 
-  CHECK(contains(prepare(), "own.model is there already"));
+  CHECK(contains(prepare(), "custom.model is there already"));
   options.learn_tokens.clear();
   CHECK(prepare().empty());
   options.learn_tokens = "bpe:32";
@@ -202,12 +203,12 @@ TEST_CASE("a model of SentencePiece is learnt from the training split alone, onc
 }
 
 TEST_CASE("kinds of tokens that do not exist are refused with those that do") {
-  const Own own;
-  const auto file = own.folder.write("own.tsv", rows(40));
+  const CustomFolder custom;
+  const auto file = custom.folder.write("custom.tsv", rows(40));
   for (const char* kind : {"word", "sentences:m.model", ""}) {
     PrepareOptions options;
     options.tokens = kind;
-    const std::string error = own.prepare(file, options).error;
+    const std::string error = custom.prepare(file, options).error;
     CAPTURE(kind);
     CHECK(error.empty() == std::string(kind).empty());
     if (!error.empty()) {
@@ -217,28 +218,29 @@ TEST_CASE("kinds of tokens that do not exist are refused with those that do") {
   for (const char* missing : {"sentencepiece:none/m", "wordpiece:none/v.txt", "bpe:none"}) {
     PrepareOptions options;
     options.tokens = missing;
-    CHECK(contains(own.prepare(file, options).error, "none"));
+    CHECK(contains(custom.prepare(file, options).error, "none"));
   }
   PrepareOptions options;
   options.header = true;
   CHECK(contains(error_of<UsageError>(
-                     [&] { data::prepare(find_task("listops"), own.folder.path(), options); }),
+                     [&] { data::prepare(find_task("listops"), custom.folder.path(), options); }),
                  "--header has no effect on listops"));
 }
 
 TEST_CASE("UTF-8 is expected of texts that are cut into pieces, of second ones too") {
   if (!knows_unicode()) return;
-  const Own own;
-  own.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nx\n");
+  const CustomFolder custom;
+  custom.folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nx\n");
   PrepareOptions options;
-  options.tokens = "wordpiece:" + (own.folder.path() / "vocab.txt").string();
+  options.tokens = "wordpiece:" + (custom.folder.path() / "vocab.txt").string();
   std::string lines = "label\tsentence1\tsentence2\n";
   for (int i = 0; i < 20; ++i) lines += std::to_string(i % 2) + "\tx\tx\n";
-  const auto odd = own.folder.write("own.tsv", lines + "1\tx\tcaf\xE9\n");
-  CHECK(contains(own.prepare(odd, options).error, "own.tsv:22: byte 4 of 'caf\\xe9'"));
-  const Said bytes = own.prepare(odd);
+  const auto odd = custom.folder.write("custom.tsv", lines + "1\tx\tcaf\xE9\n");
+  CHECK(contains(custom.prepare(odd, options).error, "custom.tsv:22: byte 4 of 'caf\\xe9'"));
+  const Said bytes = custom.prepare(odd);
   CHECK(bytes.error.empty());
   CHECK(contains(bytes.warnings, "texts and labels are read as bytes, the first"));
-  const auto nul = own.folder.write("own.tsv", lines + "1\tx\t" + std::string("a\0b", 3) + "\n");
-  CHECK(contains(own.prepare(nul).error, "own.tsv:22: byte 2"));
+  const auto nul =
+      custom.folder.write("custom.tsv", lines + "1\tx\t" + std::string("a\0b", 3) + "\n");
+  CHECK(contains(custom.prepare(nul).error, "custom.tsv:22: byte 2"));
 }

@@ -1,4 +1,4 @@
-#include "data/own/delimiter.hpp"
+#include "data/custom/delimiter.hpp"
 
 #include <fmt/format.h>
 

@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "data/custom/records.hpp"
 #include "data/files/json_fwd.hpp"
 #include "data/files/source.hpp"
-#include "data/own/records.hpp"
 
 namespace skytape::data {
 

@@ -16,7 +16,7 @@ struct Said {
   std::string error, warnings;
 };
 
-struct Own {
+struct CustomFolder {
   Folder folder;
   const TaskInfo& task = find_task("tsv");
 
