@@ -39,25 +39,13 @@ bool goes_on(const Request& r) {
   return r.options.resumes() && fs::exists(config_file(r.options.out));
 }
 
-/// The config.json of the run that --resume continues, {"file", "config"}; null if there is none.
-/// A run of two phases has one in the folder of the first until the second begins.
+/// What find_config() finds of the run that --resume continues.
 Json saved_run(const Request& r) {
-  const fs::path& folder = r.options.out;
-  const auto saved = [](const fs::path& file, const Json& config) -> Json {
-    return {{"file", file.string()}, {"config", config}};
-  };
-  if (const fs::path file = config_file(folder); fs::exists(file)) {
-    const Json config = read_config(folder);
-    if (is_pretraining(config) == r.pretraining) return saved(file, config);
-    throw UsageError(fmt::format("{}: a {}, which {} --resume continues", folder.string(),
-                                 r.pretraining ? "training run" : "pre-training",
-                                 r.pretraining ? "train" : "pretrain"));
-  }
-  const fs::path first = config_file(folder / kPretrainingFolder);
-  if (r.pretraining || !fs::exists(first)) return {};
-  Json config = read_config(folder / kPretrainingFolder);
-  config.erase("phase");
-  return saved(first, config);
+  Json found = find_config(r.options.out);
+  if (found.is_null() || is_pretraining(found.at("config")) == r.pretraining) return found;
+  throw UsageError(fmt::format("{}: a {}, which {} --resume continues", r.options.out.string(),
+                               r.pretraining ? "training run" : "pre-training",
+                               r.pretraining ? "train" : "pretrain"));
 }
 
 /// Returns the user's choices, completed by the settings that the resumed run was started with.

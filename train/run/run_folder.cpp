@@ -250,4 +250,15 @@ Json read_config(const fs::path& folder) {
   return config;
 }
 
+Json find_config(const fs::path& folder) {
+  if (const fs::path file = config_file(folder); fs::exists(file)) {
+    return {{"file", file.string()}, {"config", read_config(folder)}};
+  }
+  const fs::path first = folder / kPretrainingFolder;
+  if (!fs::exists(config_file(first))) return {};
+  Json config = read_config(first);
+  config.erase("phase");
+  return {{"file", config_file(first).string()}, {"config", std::move(config)}};
+}
+
 }  // namespace skytape::train

@@ -101,5 +101,8 @@ void refuse_existing(const std::filesystem::path& path);
 /// The config.json of a run's folder, its parts checked. DataError if it holds none, or a broken
 /// one.
 [[nodiscard]] data::Json read_config(const std::filesystem::path& folder);
+/// The config.json of the run that a folder holds, {"file", "config"}: of a run of two phases the
+/// one of the first, less its "phase", until the second begins. Null: the folder holds no run.
+[[nodiscard]] data::Json find_config(const std::filesystem::path& folder);
 
 }  // namespace skytape::train

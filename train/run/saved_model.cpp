@@ -39,7 +39,7 @@ void refuse_pretraining(const data::Json& config, const std::filesystem::path& p
 /// Reads the path and the fingerprints of the run's data.
 void read_data_facts(SavedModel& saved, const data::Json& json, const std::filesystem::path& file) {
   try {
-    saved.config.data_root = json.value("data_root", "datasets");
+    saved.config.data_root = json.at("data_root").get<std::string>();
     for (const char* split : data::kSplits) {
       saved.fingerprints[split] = json.at("data").at(split).at("fingerprint").get<std::string>();
     }

@@ -211,3 +211,19 @@ TEST_CASE("only config.json says where the data are") {
     CHECK_MESSAGE(!contains(read_file(run / file), place), file);
   }
 }
+
+TEST_CASE("eval refuses a config.json that does not say where the data are, or which") {
+  if (!program_or_skip()) return;
+  const CustomFolder custom;
+  const std::string file = kRun + "/config.json";
+  const auto config = data::parse_json(read_file(custom.folder.path() / file));
+  for (const char* key : {"data_root", "data"}) {
+    auto less = config;
+    less.erase(key);
+    custom.folder.write(file, less.dump());
+    const Finished eval = custom.type({"eval", "--run", kRun});
+    CAPTURE(eval.err);
+    CHECK(eval.code == 3);
+    CHECK(contains(eval.err, "config.json: does not say what data the run was trained on"));
+  }
+}

@@ -90,16 +90,11 @@ void refuse_equal(const char* flag, const std::vector<std::string>& values) {
   }
 }
 
-/// Returns the config.json of the run in a folder, or of the first phase of one of two; null: there
-/// is none, or a broken one, which its own process names when it starts there.
+/// Returns the config.json of the run in a folder; null: there is none, or a broken one, which its
+/// own process names when it starts there.
 Json run_in(const fs::path& folder) {
   try {
-    if (fs::exists(config_file(folder))) return read_config(folder);
-    const fs::path first = folder / kPretrainingFolder;
-    if (!fs::exists(config_file(first))) return {};
-    Json config = read_config(first);
-    config.erase("phase");
-    return config;
+    return data::member(find_config(folder), "config");
   } catch (const DataError&) {
     return {};
   }
