@@ -10,7 +10,7 @@
 //   forward    from x to y:          y  = f(x)
 //   backward   from x and dy to dx:  dx = dy f'(x)                          (the chain rule)
 //
-// dy comes from the operations behind this one; backward need not know what they are.
+// dy comes from the operations that follow; backward need not know what they are.
 //
 // The operation is silu ("swish"), which gated layers of language models use:
 //

@@ -99,13 +99,13 @@ int main() {
     j.asks("gradients of an earlier walk are forgotten")
         .same("grads of nodes 0 to 3", gradients(used, 3), Matrix({{6, 2, 1, 1}}),
               "Before the walk each grad must be zero: it is a sum, and a sum begins with zero.");
-    j.asks("the output in the middle: nodes behind it do not count")
+    j.asks("the output in the middle: nodes after it do not count")
         .same("grads of nodes 0 to 3", gradients(story, 2), Matrix({{5, 2, 1, 0}}),
               "Begin at `output`, not at the tape's end: what was computed later does not change "
               "it.");
     j.asks("the output in the middle, after an earlier walk")
         .same("grads of nodes 0 to 3", gradients(used, 2), Matrix({{5, 2, 1, 0}}),
-              "All grads must be zero before the walk, those of nodes behind `output`, too.");
+              "All grads must be zero before the walk, those of nodes after `output`, too.");
     // Each node from 3 on uses the three before it.
     std::vector<Node> wide(3);
     for (int i = 3; i < 12; ++i) {

@@ -155,10 +155,10 @@ int main() {
               }
               return y;
             },
-            [](const Matrices& in, const Matrix& dy) {
-              const auto [h, r] = normed(in[0]);
-              const Gradients g = layer_norm_backward(h, r, in[1], dy);
-              return Matrices{g.dx, g.dw, g.db};
+            [](const Matrices& in, const Matrix& dout) {
+              const auto rows = normed(in[0]);
+              const Gradients found = layer_norm_backward(rows.h, rows.r, in[1], dout);
+              return Matrices{found.dx, found.dw, found.db};
             },
             {x, w, random_matrix(1, 5, 4)}, {"dx", "dw", "db"},
             or_known(

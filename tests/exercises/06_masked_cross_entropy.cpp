@@ -18,10 +18,9 @@
 //
 //   dz_nc = dloss mask_n (softmax(z_n)_c - hit_nc) / count
 //
-// dloss is given: the gradient that comes from behind, as dy in exercise 1; 1 if nothing follows.
-// Scores may be 1000 or -1000:
-// e^1000 is infinity. Since softmax does not change when a constant is added to a row, take the
-// maximum out first:
+// dloss is given: the gradient from what follows, as dy in exercise 1; 1 if nothing does. Scores
+// may be 1000 or -1000, and e^1000 is infinity. Since softmax does not change when a constant is
+// added to a row, take the maximum out first:
 //
 //   log(sum_c e^(z_c)) = max + log(sum_c e^(z_c - max))
 //
@@ -77,7 +76,7 @@ int main() {
             {{right - 2, "The maximum is not added back: max + log(sum of e^(z_c - max)) - z_t."},
              {all, "This is log(sum_c e^(z_c)): - z_t is missing."},
              {all - 2, "This is the loss of the class before the label: labels count from 0."},
-             {all + 1, "This is the loss of the class behind the label: labels count from 0."},
+             {all + 1, "This is the loss of the class after the label: labels count from 0."},
              {-right, "The sign: the loss is -log softmax(z)_t = log(sum_c e^(z_c)) - z_t."},
              {std::exp(-right), "This is softmax(z)_t: its logarithm, with a minus, is the loss."},
              {2 + std::log10(sum_of_e / std::exp(2)) - 0.5, base_ten},
@@ -160,7 +159,7 @@ int main() {
         .same("dz", cross_entropy_backward(z, around, gap, 1), without_second, anywhere);
     j.asks("dloss = -2")
         .same("dz", cross_entropy_backward(z, labels, mask, -2), -2 * expected,
-              "What comes from behind multiplies everything: dz = dloss (…).");
+              "What comes from the operations that follow multiplies everything: dz = dloss (…).");
     j.asks("scores of 1000 and 999 again")
         .same("dz", cross_entropy_backward(Matrix({{1000, 999}}), {1}, token, 1),
               Matrix({{0.731058578630, -0.731058578630}}),

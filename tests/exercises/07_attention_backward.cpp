@@ -86,8 +86,9 @@ int main() {
         .gradients(
             attention,
             [](const Matrices& in, const Matrix& dy) {
-              const Gradients g = attention_backward(in[0], in[1], in[2], weights(in), kScale, dy);
-              return Matrices{g.dq, g.dk, g.dv};
+              const auto [dq, dk, dv] =
+                  attention_backward(in[0], in[1], in[2], weights(in), kScale, dy);
+              return Matrices{dq, dk, dv};
             },
             {q, k, v}, {"dq", "dk", "dv"},
             "dS = P (dP - row sums of P dP), entry by entry; dQ = scale dS K; dK = scale dS^T Q.",

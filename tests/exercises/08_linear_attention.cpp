@@ -92,12 +92,12 @@ int main() {
     const Matrix dout = random_matrix(n, d, 9);
     const auto usual = [](int which) {
       return [which](const Matrices& in, const Matrix& dy) {
-        const double s = 1.0 / in[1].rows;
+        const double share = 1.0 / in[1].rows;
         const Matrix t = matmul(transpose(in[1]), in[2]), dt = matmul(transpose(in[0]), dy);
         const Matrix side = which == 2 ? transpose(dt) : dt;
-        return Matrices{(which == 0 ? 1 : s) * matmul(dy, transpose(t)),
-                        (which == 1 ? 1 : s) * matmul(in[2], transpose(side)),
-                        (which == 1 ? 1 : s) * matmul(in[1], side)};
+        return Matrices{(which == 0 ? 1 : share) * matmul(dy, transpose(t)),
+                        (which == 1 ? 1 : share) * matmul(in[2], transpose(side)),
+                        (which == 1 ? 1 : share) * matmul(in[1], side)};
       };
     };
     j.asks("as differences say")
@@ -112,7 +112,7 @@ int main() {
             {random_matrix(4, 3), random_matrix(5, 3, 2), random_matrix(5, 3, 5)},
             {"dq", "dk", "dv"}, "(2) dQ = dO T^T, dT = Q^T dO; (1) dK = s V dT^T, dV = s K dT.",
             {{usual(0), "dq lacks s, which is part of T."},
-             {usual(1), "The gradients behind (1) lack s: T = s K^T V."},
+             {usual(1), "The gradients of (1) lack s: T = s K^T V."},
              {usual(2), "dT is transposed: it is Q^T dO, then dK = s V dT^T and dV = s K dT."}});
     cheap("backward", 3 * n * m * d, [&] { return backward(q, k, v, s, dout).dk; });
   });

@@ -2,8 +2,8 @@
 // teaches: a mean over rows and its way back; one input that is used in two places
 // minutes: 35
 //
-// Nystromformer and Skyformer stand a few landmarks for many tokens. Nystromformer's landmark j is
-// the mean of the j-th of L segments of consecutive rows. Segment j has rows floor(j N / L) to
+// In Nystromformer and Skyformer a few landmarks stand for many tokens. Nystromformer's landmark j
+// is the mean of the j-th of L segments of consecutive rows. Segment j has rows floor(j N / L) to
 // floor((j + 1) N / L) - 1: with N = 7 and L = 3, rows 0-1, 2-3, 4-6. Their sizes differ by one at
 // most.
 //
@@ -16,8 +16,8 @@
 //   (1)  Every row of a segment had the share 1 / size in its landmark, so it receives that share
 //        of the landmark's gradient. Rows of a short list go to places of a long one: a scatter.
 //
-// In the whole method Q and K are used once more, in addition to the landmarks; so dQ and dK come
-// in from there and you add to them.
+// In the whole method Q and K are used once more, in addition to the landmarks; so dQ and dK hold
+// gradients from there, and you add to them.
 //
 // The real one: attention/methods/nystrom.cpp, where the block is inverted next: exercise 10.
 #include "tests/exercises/judge.hpp"

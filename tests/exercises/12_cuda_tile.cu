@@ -34,7 +34,7 @@
 //
 //   auto& tile = cuda::shared<Tiles>();                 tile.q[y][x], tile.k[y][x]
 //
-// x, q and k are read as from a pointer, x[i]; the judge counts reads.
+// x, q and k are read as from a pointer, row after row: x_ic is x[i n + c]. The judge counts reads.
 //
 // The real ones: tensor/launch/cuda.hpp (teams); page 7 of the tour, tests/tour/07_kernel.cu
 // ("tiles").

@@ -4,7 +4,7 @@
 //
 // A block has a row. Its threads find the largest number together, then the sum of e^(x - largest),
 // both by halves through the same array in shared memory; exercise 12 explains the words. Say the
-// number of the line behind which something is missing.
+// number of the line after which something is missing.
 #include "tests/exercises/device.hpp"
 
 #include <algorithm>
