@@ -29,7 +29,7 @@ namespace {
 ///   std::int64_t features = 128;  // L; LRA: 128
 ///   … return {Option::integer("features", features, 1, 4096, "landmarks")};
 struct Config {
-  static std::vector<Option> options() { return {}; }
+  std::vector<Option> options() { return {}; }
 };
 
 class VMean final : public Method {
