@@ -263,7 +263,7 @@ test: lab $B/skytape_tests ## run every test that can run here
 	+@$(dry)train/scripts/test.sh skytape_tests $(ARGS)
 engine-test: $B/skytape_engine_tests ## the tests of tensor/, autograd/, attention/ and nn/, half of the compiling
 	+@$(dry)train/scripts/test.sh skytape_engine_tests $(ARGS)
-tour: $B/skytape_tour ## eight tests to read from top to bottom, with their stories (tests/tour)
+tour: $B/skytape_tour ## eight pages that run, to read from top to bottom (tests/tour); page 7 without a GPU: CUDA=simulated
 	@for page in $(TOUR); do \
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
 	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tour -m -sf="*/$${page##*/}"; \

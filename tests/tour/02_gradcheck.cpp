@@ -69,7 +69,7 @@ TEST_CASE("tour 2: why the cotangent is random") {
                   [](const Tensor& dy, Grads& g) { g.add(0, zeros_like(dy)); });
   };
   const GradcheckReport report = gradcheck(zeros, {x}, {}, {"x"});
-  say("With gradcheck's random cotangent the same backward has error {:.2f}.\n", report.worst);
+  say("With gradcheck's random dloss/df the same backward has error {:.2f}.\n", report.worst);
   CHECK(report.worst > 0.05);
 }
 
