@@ -32,19 +32,19 @@ void check_together(const RunConfig& c) {
       m.positions == nn::Positions::rotary && m.head_width % 2 != 0,
       "heads: rotary positions turn pairs of channels; expected an even width / heads, got {}",
       m.head_width);
-  for (const KeyInfo& key : recipe_keys()) {  // of pixels or pairs, and what sees lines of pixels
-    if (key.range.of == Of::any && key.key != "conv_width") continue;
+  for (const KeyInfo& key : recipe_keys()) {  // of pixels or pairs
     if (value_of(c.settings, key) == key.standard) continue;
     refuse_if(key.range.of == Of::pixels && m.columns == 0,
               "{}: the tokens of {} are no pixels; expected {}", key.key, c.task->name,
               key.standard);
     refuse_if(key.range.of == Of::pairs && m.sequences != 2,
               "{}: {} has no pairs of documents; expected {}", key.key, c.task->name, key.standard);
-    refuse_if(m.columns > 0 && m.pooling == nn::Pooling::cls,
-              "{}: pooling=cls moves every pixel of {} by one place, so that it would see other "
-              "lines; expected another pooling or {}={}",
-              key.key, c.task->name, key.key, key.standard);
   }
+  refuse_if(
+      m.pooling == nn::Pooling::cls && is_picture(*c.task),
+      "pooling: cls puts a token in front, so that the pixels of {} would stand one place too "
+      "far; expected another pooling",
+      c.task->name);
   refuse_if(b.variations.shift >= m.columns && m.columns > 0,
             "shift: expected less than the {} pixels of a line of {}, got {}", m.columns,
             c.task->name, b.variations.shift);
@@ -55,11 +55,6 @@ void check_together(const RunConfig& c) {
       m.pooling == nn::Pooling::first && b.mask == data::MaskRule::nonzero && is_picture(*c.task),
       "pooling: first takes the first pixel's encoding, which mask=nonzero hides "
       "where the pixel is black; expected another pooling or mask=length");
-  refuse_if(
-      m.pooling == nn::Pooling::cls && is_picture(*c.task) && b.max_length == b.nominal_length,
-      "pooling: cls puts a token before the sequence, but the pixels of {} fill all {} "
-      "positions; expected another pooling, or max_length={}, which leaves out the last pixel",
-      c.task->name, b.nominal_length, b.nominal_length - 1);
   refuse_if(b.grow_steps > c.schedule.steps, "length_warmup: expected at most steps = {}, got {}",
             c.schedule.steps, b.grow_steps);
   refuse_if(b.grow_hold > b.grow_steps, "length_hold: expected at most length_warmup = {}, got {}",

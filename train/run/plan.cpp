@@ -124,12 +124,11 @@ void refuse_two_starts(const Request& r, const RunConfig& config) {
   if (r.seeds > 1) throw UsageError("train: --init starts one run, --seeds several");
 }
 
-/// Returns whether the weights of --init were pre-trained: then their embedding has a row for
-/// hidden tokens.
+/// Returns whether the weights of --init were pre-trained on pictures: then their embedding has a
+/// row for hidden pixels, which others have none of. Other tasks' embeddings always have one.
 bool starts_pretrained(const RunConfig& config, std::int64_t embedding_rows) {
-  const std::int64_t cls = config.batches.places_before();
   const std::int64_t needed = data::mask_id(*config.task) + 1;
-  return needed > config.task->vocabulary && embedding_rows == needed + cls;
+  return needed > config.task->vocabulary && embedding_rows == needed;
 }
 
 /// Returns what the folders of the run to resume and of --init say: {"saved", "init",

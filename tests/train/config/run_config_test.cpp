@@ -131,21 +131,16 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal("pyramid=1 pooling=max", "softmax", "image"),
        "pyramid: the mean over its top is taken");
   says(refusal("patch=4", "softmax", "image"), "patch: expected 0..255, odd; pixels, got '4'");
-  says(refusal("conv_width=0 pooling=cls", "softmax", "image"), "patch: pooling=cls");
   says(refusal("mirror=1"), "mirror: the tokens of listops are no pixels; expected 0");
   says(refusal("shift=2"), "shift: the tokens of listops are no pixels; expected 0");
   says(refusal("shift=32", "softmax", "image"),
        "shift: expected less than the 32 pixels of a line of image, got 32");
-  says(refusal("conv_width=0 patch=0 mirror=1 pooling=cls", "softmax", "image"),
-       "mirror: pooling=cls");
-  says(refusal("conv_width=0 patch=0 mirror=0 shift=2 pooling=cls", "softmax", "image"),
-       "shift: pooling=cls");
   CHECK(refusal("mirror=1 shift=2", "softmax", "image").empty());
   says(refusal("pair_cosine=1"), "pair_cosine: listops has no pairs of documents");
   says(refusal("ngrams=1"), "ngrams: expected at least 2 tokens");
   says(refusal("ngram_rows=100"), "ngram_rows has no effect");
   says(refusal("ngram_deviation=1"), "ngram_deviation has no effect");
-  says(refusal("patch=0 pooling=cls", "softmax", "image"), "conv_width: pooling=cls");
+  says(refusal("pooling=cls", "softmax", "image"), "pooling: cls puts a token in front");
   says(refusal("length_keep=middle"), "length_keep: expected front|ends");
   says(refusal("positions=relative"), "positions: expected learned|sinusoidal|rotary|none");
   says(refusal("pooling=sum"), "pooling: expected nominal|mean|first");
@@ -154,10 +149,6 @@ TEST_CASE("model options without meaning for a run are refused where the user se
        "length_hold: expected at most length_warmup = 100");
   says(refusal("length_warmup=100 length_start=4096"),
        "length_start: expected at most the 2048 positions");
-  says(refusal("patch=0 conv_width=0 mirror=0 pooling=cls", "skyformer", "image"),
-       "max_length=1023, which leaves out the last pixel");
-  CHECK(refusal("patch=0 conv_width=0 mirror=0 pooling=cls max_length=1023", "skyformer", "image")
-            .empty());
   says(refusal("pooling=first mask=nonzero", "skyformer", "image"), "mask=nonzero hides");
 }
 

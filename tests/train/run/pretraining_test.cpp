@@ -8,7 +8,6 @@
 
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
-#include "tests/data/tasks/official_files.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
 #include "train/formats/safetensors.hpp"
@@ -205,24 +204,6 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
   const Finished eval =
       run_program(w.folder.path(), {"eval", "--run", w.run("second"), "--device", "cpu"});
   CHECK_MESSAGE(eval.code == 0, eval.err);
-}
-
-TEST_CASE("the row of hidden pixels is found beside that of a token in front of the picture") {
-  if (!program_or_skip()) return;
-  const Workshop w;
-  const std::string root = w.folder.path() / "pictures", from = w.folder.path() / "cifar";
-  data::synthetic::write_files(from, data::synthetic::image_files(20));
-  REQUIRE(run_program(w.folder.path(), {"data", "--task", "image", "--data", root, "--from", from})
-              .code == 0);
-  Words front = {"--task", "image", "--data", root};
-  for (const char* set :
-       {"pooling=cls", "max_length=60", "patch=0", "mirror=0", "shift=0", "conv_width=0"}) {
-    front = front + Words{"--set", set};
-  }
-  const Finished first = w.start("pretrain", "first", 3, front);
-  REQUIRE_MESSAGE(first.code == 0, first.err);
-  const Finished second = w.start("train", "second", 3, front + Words{"--init", w.run("first")});
-  CHECK_MESSAGE(second.code == 0, second.err);
 }
 
 TEST_CASE("a pre-training continues from another with its head and a fresh schedule") {
