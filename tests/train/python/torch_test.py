@@ -233,6 +233,18 @@ class Torch(unittest.TestCase):
             out.sum().backward()
             self.assertEqual(layer.E.grad.dtype, torch.float32)
 
+    def test_composed_forms_under_autocast_compute_what_the_operator_computes(self):
+        for name in ("softmax", "skyformer", "linformer", "routing"):
+            q, k, v = (normal(1, H, N, D, seed=seed, dtype=torch.float32).requires_grad_() for seed in (1, 2, 3))
+            found = []
+            for differentiable in (False, True):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    out = skytape.torch.attention(name, q, k, v, seed=4, differentiable=differentiable)
+                found.append((out, *torch.autograd.grad(out.float().square().sum(), (q, k, v))))
+            for ours, theirs in zip(*found):
+                with self.subTest(name):
+                    self.assertLess((ours - theirs).norm(), 1e-3 * ours.norm())
+
     def test_gradgradcheck_passes_for_the_composed_form_of_every_method(self):
         done = set()
         for name, options, arrays, own in cases():

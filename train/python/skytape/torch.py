@@ -479,7 +479,8 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
         own = {key: torch.from_numpy(value).to(v_) for key, value, _ in made}
     draws = {key: value.to(kind) if value.is_floating_point() else value for key, value in draws.items()}
     mask = torch.ones(v.shape[0], n, dtype=kind, device=v.device) if mask is None else mask.to(kind)
-    out = composed.compose(name, q, k, v_, composed.Call(mask, x, own, draws, every, max(length, n), training))
+    with torch.autocast("cpu" if v.device.type == "meta" else v.device.type, enabled=False):  # it would take products to half precision
+        out = composed.compose(name, q, k, v_, composed.Call(mask, x, own, draws, every, max(length, n), training))
     return out.to(v.dtype), moved
 
 
