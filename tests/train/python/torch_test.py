@@ -7,6 +7,7 @@ import pathlib
 import sys
 import unittest
 import unittest.mock
+import warnings
 
 import skytape  # before PyTorch, so that waiting threads leave the cores to others
 
@@ -139,10 +140,19 @@ class Torch(unittest.TestCase):
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                 skytape.torch.attention("linear_attention", **{"q": x, "k": x, "v": x, **more}, differentiable=True)
 
-    def test_composed_forms_compile(self):
+    def test_composed_forms_compile_without_a_warning_and_with_arrays_that_a_seed_gives(self):
         x = normal(1, 2, 8, 4)
-        call = torch.compile(lambda x: skytape.torch.attention("softmax", x, x, x, differentiable=True), fullgraph=True, backend="aot_eager")
-        self.assertLess((call(x) - skytape.torch.attention("softmax", x, x, x)).abs().max(), 1e-5)
+        for name, seed, options, lengths in (("softmax", 3, {}, (8,)), ("linformer", torch.tensor([4]), {"features": 5}, (8, 6))):
+            def call(x, differentiable=True):
+                return skytape.torch.attention(name, x, x, x, seed=seed, differentiable=differentiable, **options)
+            with self.subTest(name), warnings.catch_warnings():
+                warnings.filterwarnings("error", ".*lru_cache")
+                torch._dynamo.reset()
+                compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+                for n in lengths:
+                    self.assertLess((compiled(x[:, :, :n]) - call(x[:, :, :n], False)).abs().max(), 1e-12)
+        sizes = (torch.tensor([3]), "linformer", skytape.torch._settings(False, 0, None, [], [], {}), "2,4,8,8")
+        torch.library.opcheck(torch.ops.skytape.initial.default, sizes)
 
     def test_vmap_over_nothing_gives_nothing(self):
         for name in ("softmax", "linformer"):  # the second has its own parameters

@@ -49,12 +49,19 @@ def _settings(training, length, own, averages, draws, options):
                       ",".join(averages), ",".join(draws), ";".join([f"{key}={value}" for key, value in options.items()])])
 
 
-@functools.lru_cache(1024)
 def _read(settings):
+    # torch.compile warns of a cached function, and reads the text once for each graph.
+    return _parts(settings) if torch.compiler.is_compiling() else _cached_parts(settings)
+
+
+def _parts(settings):
     training, length, fresh, *names, options = settings.split("\n")
     own, averages, draws = (part.split(",") if part else [] for part in names)
     pairs = (pair.partition("=") for pair in options.split(";") if pair)
     return training == "1", int(length), fresh == "fresh", own, averages, draws, {key: value for key, _, value in pairs}
+
+
+_cached_parts = functools.lru_cache(1024)(_parts)
 
 
 def _plain(tensor):
@@ -450,6 +457,24 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     return out, moved
 
 
+# A method's own arrays from a seed. torch.compile traces no function of the engine: their names are a constant
+# to it, and an operator makes them.
+
+
+def _initial(seed, name, settings, sizes):
+    return _engine.initial(name, _read(settings)[6], *map(int, sizes.split(",")), int(seed) % 2**64)[0]
+
+
+@torch.compiler.assume_constant_result
+def _initial_names(name, settings, sizes):
+    return ",".join(key for key, _, _ in _initial(0, name, settings, sizes))
+
+
+_library.define("initial(Tensor seed, str name, str settings, str sizes) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
+_library.impl("initial", lambda *call: [torch.from_numpy(value) for _, value, _ in _initial(*call)], "CompositeExplicitAutograd")
+torch.library.register_fake("skytape::initial", lambda seed, *call: [torch.empty(value.shape, dtype=torch.float64, device="cpu") for _, value, _ in _initial(0, *call)], lib=_library)
+
+
 def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     """As _apply's operator, by PyTorch's operations. Draws and moved averages are the engine's, where the
     tensors have numbers that it can read."""
@@ -474,9 +499,9 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     own = dict(zip(own_names, own))
     heads, n, width = v.shape[1:]
     if fresh and _does(_OWNERS, name, options):
-        made, _ = _engine.initial(name, options, heads, width, length or n, heads * width if x is None else x.shape[-1],
-                                  int(seed) % 2**64)
-        own = {key: torch.from_numpy(value).to(v_) for key, value, _ in made}
+        sizes = ",".join([f"{int(size)}" for size in (heads, width, length or n, heads * width if x is None else x.shape[-1])])
+        made = torch.ops.skytape.initial(seed, name, settings, sizes)
+        own = {key: value.to(v_) for key, value in zip(_initial_names(name, settings, sizes).split(","), made)}
     draws = {key: value.to(kind) if value.is_floating_point() else value for key, value in draws.items()}
     mask = torch.ones(v.shape[0], n, dtype=kind, device=v.device) if mask is None else mask.to(kind)
     with torch.autocast("cpu" if v.device.type == "meta" else v.device.type, enabled=False):  # it would take products to half precision
