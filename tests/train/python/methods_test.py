@@ -6,6 +6,7 @@ import importlib.util
 import io
 import pathlib
 import re
+import subprocess
 import sys
 import threading
 import unittest
@@ -247,6 +248,19 @@ class Methods(unittest.TestCase):
                 gradient(q).block_until_ready()
             return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
         self.assertLess(-resident_after(10) + resident_after(40), 16 << 20)
+
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
+    def test_jax_on_one_core_and_from_several_threads_does_not_wait_for_itself(self):
+        text = ("import os, sys, threading\nif sys.argv[1] == 'core': os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+                "import skytape.jax, jax, jax.numpy as jnp\nq = jnp.ones((2, 4, 512, 64))\n"
+                "f = jax.jit(jax.grad(lambda q: skytape.jax.attention('vmean', q * 2, q, q).sum()))\n"
+                "def work():\n    y = q\n    for _ in range(20): y = f(y + 1)\n    print(y.shape)\n"
+                "threads = [threading.Thread(target=work) for _ in range(1 if sys.argv[1] == 'core' else 6)]\n"
+                "[thread.start() for thread in threads]\n[thread.join() for thread in threads]")
+        for what in ("core", "threads"):
+            with self.subTest(what):
+                done = subprocess.run([sys.executable, "-c", text, what], capture_output=True, text=True, timeout=300)
+                self.assertEqual((done.returncode, done.stdout.count("(2, 4, 512, 64)")), (0, 1 if what == "core" else 6), done.stderr)
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
     def test_second_derivatives_under_jax_are_an_error_that_says_so(self):

@@ -12,6 +12,10 @@ from jax.typing import ArrayLike
 from . import UsageError, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, vjp
 from . import attention as _attention
 
+# A callback of JAX waits for its arguments, which threads of JAX's copy. Asynchronous calls occupy them: on one
+# core, or from several threads, callbacks would wait for ever. Read once, when JAX begins to compute.
+jax.config.update("jax_cpu_enable_async_dispatch", False)
+
 
 def attention(name: str, q: ArrayLike | None, k: ArrayLike | None, v: ArrayLike, mask: ArrayLike | None = None,
               seed: int | jax.Array = 0, training: bool = False, *, x: ArrayLike | None = None, length: int = 0,
