@@ -140,6 +140,23 @@ class Torch(unittest.TestCase):
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                 skytape.torch.attention("linear_attention", **{"q": x, "k": x, "v": x, **more}, differentiable=True)
 
+    def test_composed_forms_refuse_under_torch_func_and_torch_compile_what_they_refuse_elsewhere(self):
+        x = normal(1, 2, 64, 4)
+        for name, more, said in [("linear_attention", {"featurs": 3}, "unknown option of linear_attention .featurs."), ("softmax", {"q": x[:, :, :1]}, "q"),
+                                 ("softmax", {"k": x[:, :, :5]}, "k"), ("softmax", {"k": None}, "k is missing"), ("cosformer", {"length": 5}, "length is 5, but v has N = 64"),
+                                 ("reformer", {}, "k must be None"), ("vmean", {"x": x.new_zeros(1, 64, 8)}, "x must be None")]:
+            def call(v):
+                return skytape.torch.attention(name, **{"q": x, "k": x, **more}, v=v, differentiable=True).sum()
+            with self.subTest(said, name=name):
+                with self.assertRaisesRegex(skytape.UsageError, said):
+                    torch.func.grad(call)(x)
+                torch._dynamo.reset()
+                with self.assertRaisesRegex(skytape.UsageError, said):
+                    torch.compile(call, backend="aot_eager")(x)
+        for more, said in (({"parameters": {"E": x[0, 0]}, "features": 3}, "'E': expected float64"), ({"features": 0}, "features")):
+            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
+                torch.func.grad(lambda v: skytape.torch.attention("linformer", x, x, v, differentiable=True, **more).sum())(x)
+
     def test_composed_forms_compile_without_a_warning_and_with_arrays_that_a_seed_gives(self):
         x = normal(1, 2, 8, 4)
         for name, seed, options, lengths in (("softmax", 3, {}, (8,)), ("linformer", torch.tensor([4]), {"features": 5}, (8, 6))):

@@ -475,23 +475,45 @@ _library.impl("initial", lambda *call: [torch.from_numpy(value) for _, value, _ 
 torch.library.register_fake("skytape::initial", lambda seed, *call: [torch.empty(value.shape, dtype=torch.float64, device="cpu") for _, value, _ in _initial(0, *call)], lib=_library)
 
 
+@torch.compiler.disable
+def _check_composed(*call):
+    _check(*call)
+
+
+def _check_traced(name, v, q, k, x, length, options):
+    """What composed operations would take for something else, where sizes may be symbols and the engine cannot run."""
+    row = _METHODS[name]
+    for key in options:
+        if key not in [option["key"] for option in row["options"]]:
+            raise UsageError(f"unknown option of {name} '{key}'")
+    for key, tensor, read in (("q", q, True), ("k", k, not row["shared_qk"]), ("x", x, row["reads_x"])):
+        if (tensor is not None) != read:
+            raise UsageError(f"{name}: {key} is missing" if read else f"{name}: {key} must be None: the method reads none")
+        if read and tensor.shape != ((v.shape[0], v.shape[2], tensor.shape[-1]) if key == "x" else v.shape):
+            raise UsageError(f"{name}: {key} and v differ in shape: {key} has {tuple(tensor.shape)}, v {tuple(v.shape)}")
+    if length and length < v.shape[2]:
+        raise UsageError(f"{name}: length is {length}, but v has N = {v.shape[2]}")
+
+
 def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     """As _apply's operator, by PyTorch's operations. Draws and moved averages are the engine's, where the
     tensors have numbers that it can read."""
     training, length, fresh, own_names, averages, draw_names, options = _read(settings)
     every = {option["key"]: option["default"] for option in _METHODS[name]["options"]} | options
     draws, moved = dict(zip(draw_names, draws)), []
-    if not torch.compiler.is_compiling() and not torch._C._are_functorch_transforms_active() and get_proxy_mode() is None:
-        # A method with attention_dropout draws that alone, and its composed form does not.
-        if draws or averages or "attention_dropout" not in every and _draws(name, options):
-            call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
-            draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
-            found = call.averages() if averages else {}
-            moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
-        else:
-            _check(name, training, length, tuple(options.items()), _shaped("vqkx", (v, q, k, x)), None if fresh else _shaped(own_names, own))
-    elif averages:
+    traced, transformed = torch.compiler.is_compiling() or get_proxy_mode() is not None, torch._C._are_functorch_transforms_active()
+    if averages and (traced or transformed):
         raise UsageError(f"{name}: under torch.func and torch.compile the composed form moves no averages; call .eval()")
+    # A method with attention_dropout draws that alone, and its composed form does not.
+    if not traced and not transformed and (draws or averages or "attention_dropout" not in every and _draws(name, options)):
+        call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
+        draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
+        found = call.averages() if averages else {}
+        moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
+    elif traced:
+        _check_traced(name, v, q, k, x, length, options)
+    else:
+        _check_composed(name, training, length, tuple(options.items()), _shaped("vqkx", (v, q, k, x)), None if fresh else _shaped(own_names, own))
     if v.numel() == 0:
         return v * 0, moved
     kind = torch.float32 if v.dtype in (torch.bfloat16, torch.float16) else v.dtype
