@@ -3,19 +3,42 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 #include "train/process/failure.hpp"
 
 namespace skytape::train {
 namespace {
 
-// The one piece of global state: a handler has no other way to say what happened.
+// Global state, since a handler has no other way to say what happened: the first signal, and when
+// it came, in milliseconds of a clock that only goes forward.
 volatile std::sig_atomic_t g_signal = 0;
+volatile std::int64_t g_signalled_at = 0;
+
+// `timeout` and some batch systems signal a process and then its group, hence the process twice.
+constexpr std::int64_t kSameSignal = 500;  // milliseconds
 
 constexpr int kSignalled = 128;  // exit codes of stopped programs are that much above the signal's
 constexpr char kStopped[] = "skytape: stopped by a signal\n";
 
-extern "C" void remember_signal(int signal) { g_signal = signal; }
+std::int64_t milliseconds() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * std::int64_t{1000} + now.tv_nsec / 1'000'000;
+}
+
+/// The same signal once more, later, has its usual effect: it ends the process.
+extern "C" void remember_signal(int signal) {
+  const std::int64_t now = milliseconds();
+  if (g_signal == 0) {
+    g_signal = signal;
+    g_signalled_at = now;
+  } else if (signal == g_signal && now - g_signalled_at > kSameSignal) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+}
 
 extern "C" void leave(int signal) {
   [[maybe_unused]] const auto said = ::write(STDERR_FILENO, kStopped, sizeof kStopped - 1);
@@ -39,8 +62,7 @@ void handle(void (*handler)(int)) {
   provide_stack();
   struct sigaction action = {};
   action.sa_handler = handler;
-  action.sa_flags =
-      SA_RESETHAND | SA_RESTART | SA_ONSTACK;  // the second signal has its usual effect
+  action.sa_flags = SA_RESTART | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);

@@ -8,7 +8,8 @@ namespace skytape::train {
 /// for all that has nothing to save.
 void leave_on_signals();
 
-/// From now on the first of them is remembered; the same once more ends the program immediately.
+/// From now on the first of them is remembered; the same once more, half a second later or after,
+/// ends the program immediately.
 void watch_signals();
 
 /// The signal that came, or 0.

@@ -121,8 +121,12 @@ TEST_CASE("a run of growing lengths, rotary positions and a class token resumes 
 
 TEST_CASE("SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 143 and 129") {
   if (!program_or_skip()) return;
-  int signal = 0;
+  int signal = 0, times = 1;
   SUBCASE("SIGTERM") { signal = SIGTERM; }
+  SUBCASE("SIGTERM twice at once, as `timeout` sends it") {
+    signal = SIGTERM;
+    times = 2;
+  }
   SUBCASE("SIGHUP") {
     signal = SIGHUP;
     std::signal(SIGHUP, SIG_DFL);  // tests that run under nohup would hand on that it is ignored
@@ -133,7 +137,10 @@ TEST_CASE("SIGTERM and SIGHUP finish the step, write a checkpoint and exit with 
   while (program.running() && !fs::exists(w.run("stopped") / "metrics.jsonl")) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  program.kill(signal);
+  for (int i = 0; i < times; ++i) {
+    program.kill(signal);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
   const Finished stopped = program.wait();
   CAPTURE(stopped.err);
   CHECK(stopped.code == 128 + signal);
