@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "attention/strict_draws.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
+#include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::test {
@@ -147,6 +149,71 @@ TEST_CASE("a method may read the layer's input, which gets its gradient") {
   leaves.vars.x = tape.input(x.slice(0, 2));
   CHECK_THROWS_WITH_AS((void)attention::apply(method, leaves.vars, problem.in.mask, {}),
                        doctest::Contains("x must be [B, N, E] = [3, 37, E]"), Error);
+}
+
+TEST_CASE(
+    "inputs that do not belong together are errors that name them, in an empty batch as well") {
+  const std::unique_ptr<Method> method = attention::find("softmax").make({}, {});
+  for (const std::int64_t batch : {3, 0}) {
+    const Problem problem =
+        make_problem(attention::find("softmax"), {.batch = batch, .n = 7, .width = 4}, {});
+    const auto refused = [&](const std::function<void(Inputs&)>& spoil) {
+      Problem p = problem;
+      spoil(p.in);
+      Tape tape;
+      const Leaves x(tape, p.in);
+      return error_text([&] { (void)attention::apply(*method, x.vars, p.in.mask, {}); });
+    };
+    CAPTURE(batch);
+    CHECK(refused([](Inputs&) {}).empty());
+    CHECK(refused([](Inputs& in) { in.q = Tensor(); }) ==
+          "attention: k is there, but q is missing");
+    CHECK(refused([](Inputs& in) {
+            in.q = tensor::narrow(in.q, 2, 0, 6);
+          }).starts_with(join("attention: q must be [B, H, N, D] = ", problem.in.v.shape())));
+    CHECK(refused([](Inputs& in) {
+            in.k = tensor::narrow(in.k, 3, 0, 3);
+          }).starts_with("attention: k must have v's shape: k f64"));
+    CHECK(refused([](Inputs& in) {
+            in.mask = tensor::narrow(in.mask, 1, 0, 6);
+          }).starts_with(join("attention: mask must be [B, N] = [", batch, ", 7], got f64")));
+    CHECK(refused([](Inputs& in) { in.mask = in.mask.to(DType::f32); }).starts_with("attention: "));
+  }
+}
+
+TEST_CASE("only strict calls refuse injected arrays that the method does not read") {
+  const Problem problem = make_problem(attention::find("softmax"), {}, Padding::none);
+  Draws injected;
+  injected.set("kept", Tensor::full({3, 2, 37, 37}, 1, DType::f64, Device::cpu));
+  Call call;
+  call.injected = &injected;
+  const auto refused = [&](const char* name) {
+    const Layer layer = make_layer(attention::find(name), {}, {}, DType::f64);
+    return error_text([&] { (void)run(layer, problem, call); });
+  };
+  {
+    const attention::StrictDraws strict;
+    CHECK(refused("softmax").find("did you mean 'keep'") != std::string::npos);
+    CHECK(refused("vmean") == "draws: the method draws nothing in this setting, got 'kept'");
+  }
+  CHECK(refused("softmax").empty());
+}
+
+TEST_CASE("methods that are random give something else by another key, and the others the same") {
+  for (const Spec& spec : attention::registry()) {
+    bool differs = false;
+    for (const OptionValues& options : spec.samples) {
+      const Sizes sizes = first_served(spec, options);
+      const Layer layer = make_layer(spec, options, sizes, DType::f64);
+      const Problem problem = make_problem(spec, sizes, Padding::mixed);
+      Call call = training_call(problem.in);
+      const Tensor first = at(run(layer, problem, call), "out");
+      ++call.random.key;
+      differs = differs || distance(at(run(layer, problem, call), "out"), first) > 0;
+    }
+    INFO(spec.name);
+    CHECK(differs == (spec.random || spec.has_option("redraw")));
+  }
 }
 
 TEST_CASE("methods that look at values alone do without queries and keys") {
