@@ -1,6 +1,7 @@
 #include "attention/options.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/registry.hpp"
@@ -34,6 +35,8 @@ Sample assigned(const OptionValues& values) {
 
 TEST_CASE("options set the fields that they name") {
   CHECK(assigned({{"hold", "1"}}).hold);
+  CHECK(assigned({{"hold", "true"}}).hold);
+  CHECK_FALSE(assigned({{"hold", "false"}}).hold);
   CHECK(assigned({{"rule", "official"}}).rule == "official");
   CHECK(assigned({{"count", "7"}, {"hold", "0"}}).count == 7);
 }
@@ -45,6 +48,22 @@ TEST_CASE("wrong values and unknown keys of options are refused") {
                        doctest::Contains("expected own|official, got 'origin'"), UsageError);
   CHECK_THROWS_WITH_AS((void)assigned({{"holt", "1"}}), doctest::Contains("did you mean 'hold'"),
                        UsageError);
+}
+
+TEST_CASE("both ends of a range are legal, and what lies beyond them is refused") {
+  for (const auto& [text, count] : {std::pair("1", 1), {"9", 9}}) {
+    CHECK(assigned({{"count", text}}).count == count);
+  }
+  for (const char* text : {"0", "10", "4.5", "4 ", ""}) {
+    CHECK_THROWS_WITH_AS((void)assigned({{"count", text}}),
+                         doctest::Contains("sample.count: expected 1..9, got '"), UsageError);
+  }
+  for (const char* text : {"4:0", "-1", "4:", "4::5", "a"}) {
+    CHECK_THROWS_WITH_AS((void)attention::parse_list("sample.sizes", text),
+                         doctest::Contains("sample.sizes: expected positive whole numbers joined"),
+                         UsageError);
+  }
+  CHECK(attention::parse_list("sample.sizes", "4:1") == std::vector<std::int64_t>{4, 1});
 }
 
 TEST_CASE("the iterative inverse needs the whole batch for one start of all its matrices") {
