@@ -97,6 +97,28 @@ TEST_CASE("random_range = official draws from the sets of the papers' code") {
   }
 }
 
+TEST_CASE("random_range = official may draw all blocks that the papers' code may, and no others") {
+  const OptionValues all = {{"random_range", "official"}, {"random_blocks", "16"}};
+  for (const auto& [n, last] : {std::pair(1024, 14), {3072, 15}, {4096, 15}}) {
+    for (const Row& row : table_of(n, all)) {
+      std::set<std::int64_t> expected = {-1};  // slots that are left
+      for (std::int64_t j = 1; j <= last; ++j) {
+        const bool free = row.i >= n / 64 - 3;  // rows whose window may be drawn again
+        if (free || std::abs(j - row.i) > 1) expected.insert(j);
+      }
+      INFO("n = ", n, ", row ", row.i);
+      CHECK(std::set<std::int64_t>(row.blocks.begin(), row.blocks.end()) == expected);
+    }
+  }
+}
+
+TEST_CASE("heads draw tables that differ") {
+  const std::vector<Row> rows = table_of(2048, {});  // those of the first head, then the second's
+  int alike = 0;
+  for (std::size_t i = 0; i < 30; ++i) alike += rows[i].blocks == rows[30 + i].blocks;
+  CHECK(alike < 3);
+}
+
 TEST_CASE("a row with fewer candidates than draws leaves slots empty") {
   for (const Row& row : table_of(40, {{"block", "8"}})) {  // five blocks
     const auto none = std::count(row.blocks.begin(), row.blocks.end(), -1);
@@ -143,6 +165,25 @@ TEST_CASE("a table of another shape is an error that says what was expected") {
   call.injected = &draws;
   CHECK(error_text([&] { (void)run(layer, p, call); }).find("expected blocks i32[2, 3, r]") !=
         std::string::npos);
+  draws.set("blocks", Tensor::full({2, 3, 3}, 5, DType::i32, Device::cpu));
+  CHECK(error_text([&] { (void)run(layer, p, call); }) ==
+        "bigbird: draws: blocks: index 5 is outside [-1, 5)");
+}
+
+TEST_CASE("a table with fewer random blocks follows one with more in the same layer") {
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 40, .width = 4};
+  const Layer layer = make_layer(attention::find("bigbird"), {{"block", "8"}}, sizes, DType::f64);
+  const Problem p = make_problem(attention::find("bigbird"), sizes, Padding::none);
+  const auto outcome = [&](const std::vector<std::int32_t>& table) {
+    Draws draws;
+    const auto drawn = static_cast<std::int64_t>(table.size()) / 3;
+    draws.set("blocks", Tensor::from(table, {1, 3, drawn}, DType::i32, Device::cpu));
+    Call call = training_call(p.in);
+    call.injected = &draws;
+    return at(run(layer, p, call), "out");
+  };
+  const Tensor wide = outcome({3, -1, /**/ -1, -1, /**/ 1, -1});
+  CHECK(distance(outcome({3, -1, 1}), wide) <= 1e-14 * norm(wide));
 }
 
 }  // namespace skytape::test
