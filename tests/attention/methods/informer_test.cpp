@@ -115,6 +115,7 @@ TEST_CASE("rows of negative measure give way to trimmed ones, whose measure is z
   CHECK(rows(4, 0) == std::vector<double>{4, 1, 2, 0});
   CHECK(rows(4, 1) == std::vector<double>{4, 1, 2, -1});
   CHECK(rows(5, 1) == std::vector<double>{4, 1, 2, 0, -1});
+  CHECK(rows(3, 1) == std::vector<double>{4, 1, 2});  // before trimmed rows that measure as much
   CHECK(rows(9, 3) == std::vector<double>{4, 1, 2, 0, 3});  // room for everybody
   CHECK(rows(2, 7) == std::vector<double>{4, 1});
   const attention::ChosenRows chosen = attention::chosen_rows(
@@ -188,6 +189,80 @@ TEST_CASE("the exact measure finds the one query that does not attend to all key
     const Layer layer = make_layer(spec, {{"top", "1"}, {"measure", "exact"}}, sizes, DType::f64);
     CHECK(layer.method->draw(problem.in, Call{}).get("top").to_vector() == std::vector<double>{23});
   }
+}
+
+TEST_CASE(
+    "the exact measure is the scaled scores' log-sum-exp less their mean over the real keys") {
+  const Sizes sizes{.batch = 3, .heads = 2, .n = 29, .width = 5};
+  const Spec& spec = attention::find("informer_mask");
+  const Layer layer = make_layer(spec, {{"top", "29"}, {"measure", "exact"}}, sizes, DType::f64);
+  const Problem p = make_problem(spec, sizes, Padding::mixed);
+  const std::vector<double> q = p.in.q.to_vector(), k = p.in.k.to_vector(),
+                            mask = p.in.mask.to_vector();
+  const std::vector<double> top =
+      layer.method->draw(p.in, training_call(p.in)).get("top").to_vector();
+  const auto real = [&](std::int64_t head, std::int64_t i) {
+    return mask[static_cast<std::size_t>(head / 2 * 29 + i)] == 1;
+  };
+  for (std::int64_t head = 0; head < 6; ++head) {
+    std::vector<std::pair<double, double>> measured;  // the real queries' measures and positions
+    for (std::int64_t i = 0; i < 29; ++i) {
+      double exponentials = 0, sum = 0, count = 0;
+      for (std::int64_t j = 0; j < 29; ++j) {
+        if (!real(head, j)) continue;
+        const double score =
+            std::inner_product(q.begin() + (head * 29 + i) * 5, q.begin() + (head * 29 + i + 1) * 5,
+                               k.begin() + (head * 29 + j) * 5, 0.0) /
+            std::sqrt(5.0);
+        exponentials += std::exp(score);
+        sum += score;
+        ++count;
+      }
+      if (real(head, i)) measured.emplace_back(std::log(exponentials) - sum / count, i);
+    }
+    std::sort(measured.rbegin(), measured.rend());
+    for (std::size_t rank = 0; rank < measured.size(); ++rank) {  // padded queries come last
+      CHECK(top[static_cast<std::size_t>(head * 29) + rank] == measured[rank].second);
+    }
+  }
+}
+
+TEST_CASE("samples sets how many keys the measure reads, and not how many rows are chosen") {
+  // Query 3 measures most, and more than the sample's rest, only where all keys are read.
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 40, .width = 1};
+  const Spec& spec = attention::find("informer");
+  Problem p = make_problem(spec, sizes, Padding::none);
+  std::vector<double> q(40, 0), k(40, 0);
+  q[3] = 1;
+  k[17] = 1;
+  p.in.q = reals(q, {1, 1, 40, 1});
+  p.in.k = reals(k, {1, 1, 40, 1});
+  const auto found = [&](const char* samples) {
+    const Layer layer = make_layer(spec, {{"samples", samples}, {"top", "1"}}, sizes, DType::f64);
+    int hits = 0;
+    for (std::uint64_t key = 0; key < 40; ++key) {
+      Call call;
+      call.random.key = key;
+      hits += layer.method->draw(p.in, call).get("top").item() == 3;
+    }
+    return hits;
+  };
+  CHECK(found("1") < 8);     // one key of forty
+  CHECK(found("200") > 20);  // forty with repetition: 64 of 100
+}
+
+TEST_CASE("injected sampled keys that do not exist are refused") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 5, .width = 3};
+  const Spec& spec = attention::find("informer");
+  const Layer layer = make_layer(spec, {{"top", "2"}}, sizes, DType::f64);
+  const Problem problem = make_problem(spec, sizes, Padding::none);
+  Draws draws;
+  Call call = training_call(problem.in);
+  call.injected = &draws;
+  draws.set("index_sample", integers({0, 1, 2, 3, 5}, {5, 1}));
+  CHECK_THROWS_WITH_AS(
+      (void)run(layer, problem, call),
+      doctest::Contains("informer: draws: index_sample: index 5 is outside [0, 5)"), Error);
 }
 
 TEST_CASE("injected rows that name one twice are refused") {
