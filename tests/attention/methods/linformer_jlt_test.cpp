@@ -59,7 +59,8 @@ TEST_CASE("an injected sketch with too few rows is refused") {
   draws.set("S", Tensor::zeros({sizes.n - 1, 4}, DType::f64, Device::cpu));
   Call call;
   call.injected = &draws;
-  CHECK_THROWS_AS((void)run(layer, problem, call), Error);
+  CHECK_THROWS_WITH_AS((void)run(layer, problem, call),
+                       doctest::Contains("linformer_jlt: expected S of at least 37 rows"), Error);
 }
 
 }  // namespace skytape::test
