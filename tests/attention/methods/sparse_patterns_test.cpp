@@ -180,6 +180,17 @@ TEST_CASE("global tokens attend to all of x by their own projections, and nothin
   CHECK(norm(at(of_second, "dv")) == 0);
 }
 
+TEST_CASE("with more global tokens than there are, all are global") {
+  const Spec& spec = attention::find("longformer");
+  const Sizes sizes{.batch = 2, .heads = 2, .n = 6, .width = 4};
+  const Problem p = make_problem(spec, sizes, Padding::mixed);
+  const auto outcome = [&](const char* globals) {
+    const Layer layer = make_layer(spec, {{"globals", globals}}, sizes, DType::f64);
+    return run(layer, p, training_call(p.in));
+  };
+  CHECK(compare(outcome("9"), outcome("6")).error == 0);
+}
+
 TEST_CASE("two layers of a sparse pattern join every token with every other") {
   struct Case {
     std::string method;

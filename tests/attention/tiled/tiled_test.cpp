@@ -77,7 +77,7 @@ TEST_CASE("tiled attention equals the composition for any numbers of queries and
     std::int64_t batch, n, m, d;
   };
   for (const Row& r : {Row{1, 1, 1, 1}, Row{2, 130, 257, 3}, Row{3, 5, 700, 16}, Row{1, 300, 2, 40},
-                       Row{2, 128, 256, 33}, Row{1, 20, 70, 100}}) {
+                       Row{2, 128, 256, 33}, Row{1, 20, 70, 100}, Row{1, 9, 1100, 5}}) {
     for (const Score score : {Score::softmax, Score::gaussian}) {
       for (const auto& [rate, injected] : {std::pair(0.0, false), {0.25, false}, {0.4, true}}) {
         INFO("N ", r.n, ", M ", r.m, ", D ", r.d, ", rate ", rate);
@@ -218,6 +218,11 @@ TEST_CASE("tiled attention names what does not fit") {
   shorter.dropout.nominal_length = 5;
   CHECK_THROWS_WITH_AS((void)tiled_forward(p.q, p.k, p.v, p.mask, shorter),
                        doctest::Contains("nominal_length 5 is shorter"), Error);
+  TiledOptions kept = with(Score::softmax, 1, 0.1);
+  kept.dropout.keep = numbers({1, 2, 6, 6}, 1);
+  CHECK_THROWS_WITH_AS((void)tiled_forward(p.q, p.k, p.v, p.mask, kept),
+                       doctest::Contains("expected keep [B, H, N, M]"), Error);
+  CHECK_THROWS_AS((void)tiled_forward(p.q, p.k, p.v.to(DType::f32), p.mask, options), Error);
 }
 
 }  // namespace skytape::test
