@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/doctest.hpp"
 
@@ -39,6 +40,27 @@ TEST_CASE("cosFormer weighs keys by a quarter turn of the cosine over the nomina
       CHECK(out[i] == doctest::Approx(expected[i]).epsilon(1e-9));
     }
   }
+}
+
+TEST_CASE("a row whose weights are few is divided by epsilon, a constant to the derivative") {
+  const Sizes sizes;
+  const Spec& spec = attention::find("cosformer");
+  const Layer layer = make_layer(spec, {{"epsilon", "0.3"}}, sizes, DType::f64);
+  Problem problem = make_problem(spec, sizes, Padding::mixed);
+  problem.in.q = tensor::affine(problem.in.q, 1e-3);  // all rows are below epsilon
+  const Draws none;
+  Call call;
+  call.injected = &none;
+  const Outcome ours = run(layer, problem, call);
+  CHECK(compare(ours, run_reference(layer, problem, call)).error < 1e-12);
+  const Problem half = [&] {
+    Problem p = problem;
+    p.in.q = tensor::affine(p.in.q, 0.5);
+    return p;
+  }();
+  CHECK(compare({{"out", tensor::affine(at(run(layer, half, call), "out"), 2)}},
+                {{"out", at(ours, "out")}})
+            .error < 1e-12);
 }
 
 }  // namespace skytape::test

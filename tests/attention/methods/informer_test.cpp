@@ -265,6 +265,31 @@ TEST_CASE("injected sampled keys that do not exist are refused") {
       doctest::Contains("informer: draws: index_sample: index 5 is outside [0, 5)"), Error);
 }
 
+TEST_CASE("a trimmed batch chooses the rows that the padded one chooses") {
+  const Sizes sizes{.batch = 6, .heads = 4, .n = 37, .width = 3, .nominal = 37};
+  const std::int64_t kept = 28;
+  const Spec& spec = attention::find("informer_mask");
+  Problem padded = make_problem(spec, sizes, Padding::none);
+  for (std::int64_t e = 0; e < padded.in.mask.numel(); ++e) {
+    padded.in.mask.data<double>()[e] = e % sizes.n < kept ? 1 : 0;
+  }
+  for (const char* top : {"4", "15", "26"}) {
+    const Layer layer = make_layer(spec, {{"top", top}, {"samples", "6"}}, sizes, DType::f64);
+    const auto chosen = [&](const Problem& p) {  // the real rows of each head
+      std::vector<std::set<double>> rows;
+      const Tensor drawn = layer.method->draw(p.in, training_call(p.in)).get("top");
+      const std::vector<double> all = drawn.to_vector();
+      for (std::size_t e = 0; e < all.size(); ++e) {
+        if (e % static_cast<std::size_t>(drawn.size(2)) == 0) rows.emplace_back();
+        if (all[e] >= 0 && all[e] < static_cast<double>(kept)) rows.back().insert(all[e]);
+      }
+      return rows;
+    };
+    CAPTURE(top);
+    CHECK(chosen(narrow(padded, kept)) == chosen(padded));
+  }
+}
+
 TEST_CASE("injected rows that name one twice are refused") {
   const Sizes sizes{.batch = 1, .heads = 2, .n = 5, .width = 3};
   const Spec& spec = attention::find("informer");

@@ -129,6 +129,27 @@ TEST_CASE("with all keys as landmarks the exact Nystrom method is softmax attent
         std::string::npos);
 }
 
+TEST_CASE("the exact Nystrom method stays finite where exponentials of norms are not") {
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 20, .width = 8};
+  const Spec& spec = attention::find("nystrom_sm");
+  Problem p = convert(make_problem(spec, sizes, Padding::none), DType::f32);
+  p.in.k = tensor::affine(p.in.k, 12);  // e^{|y|^2 / 2} is beyond f32
+  const Layer layer =
+      make_layer(spec, {{"solver", "exact"}, {"features", "40"}}, sizes, DType::f32);
+  const Call call = training_call(p.in);
+  CHECK(tensor::all_finite(layer.method->forward(p.in, layer.method->draw(p.in, call), call).out));
+}
+
+TEST_CASE("segment means and convolutions name what does not fit") {
+  const Tensor x = random_tensor({1, 2, 6, 3}), mask = ones_like(x, {1, 6});
+  for (const auto& [segments, nominal] : {std::pair(7, 6), {0, 6}, {2, 5}}) {
+    CHECK_THROWS_WITH_AS((void)attention::segment_means(x, mask, 1, segments, nominal),
+                         doctest::Contains("segment_means: expected N <= nominal"), Error);
+  }
+  CHECK_THROWS_WITH_AS((void)attention::depthwise_convolution(x, random_tensor({2, 1, 4, 1})),
+                       doctest::Contains("weight [H, 1, W, 1] with odd W, got x"), Error);
+}
+
 TEST_CASE("a modified Nystrom sequence without real tokens gives zeros and gets zeros") {
   const Sizes sizes{.batch = 1, .heads = 2, .n = 12, .width = 4};
   const Layer layer = make_layer(nystrom_sm(), {{"features", "5"}}, sizes, DType::f64);

@@ -216,4 +216,56 @@ TEST_CASE("performer's stabilisers have a gradient only through epsilon") {
   CHECK(distance(dk("0.1", "0"), constant) > 1e-3 * norm(constant));
 }
 
+TEST_CASE("a stabiliser that is held constant is one in the reference, too") {
+  const Sizes sizes;
+  const Problem problem = make_problem(performer(), sizes, Padding::mixed);
+  const OptionValues options = {{"epsilon", "0.1"}, {"detach_stabiliser", "1"}};
+  const Layer layer = make_layer(performer(), options, sizes, DType::f64);
+  const Draws none;
+  Call call;
+  call.injected = &none;
+  CHECK(compare(run(layer, problem, call), run_reference(layer, problem, call)).error < 1e-11);
+}
+
+TEST_CASE("official performer scales queries and keys twice as much as the corrected one") {
+  // Of one head, and without padding, this is all that differs.
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 37, .width = 8};
+  const Problem problem = make_problem(performer(), sizes, Padding::none);
+  const auto out = [&](const char* form, const Problem& p) {
+    return at(run(make_layer(performer(), {{"form", form}}, sizes, DType::f64), p, Call{}), "out");
+  };
+  const Tensor official = out("official", problem);
+  CHECK(distance(out("corrected", scaled(problem, std::pow(8, -0.25))), official) <=
+        1e-12 * norm(official));
+  CHECK(distance(out("corrected", problem), official) > 1e-3 * norm(official));
+}
+
+TEST_CASE("with redraw features change every so many steps, and the store holds none") {
+  const Sizes sizes;
+  const Problem problem = make_problem(performer(), sizes, Padding::mixed);
+  const Layer layer = make_layer(performer(), {{"redraw", "3"}}, sizes, DType::f64);
+  CHECK(layer.store->find("attn.projection") == nullptr);
+  const auto projection = [&](int step) {
+    Call call;
+    call.random.step = Tensor::from(std::vector<int>{step}, {1}, DType::i32, Device::cpu);
+    return layer.method->draw(problem.in, call).get("projection");
+  };
+  const Tensor first = projection(3);
+  for (const int step : {4, 5}) CHECK(distance(projection(step), first) == 0);
+  for (const int step : {2, 6}) CHECK(distance(projection(step), first) > 1);
+}
+
+TEST_CASE("injected features of another width are refused") {
+  const Sizes sizes;
+  const Problem problem = make_problem(performer(), sizes, Padding::none);
+  const Layer layer = make_layer(performer(), {}, sizes, DType::f64);
+  Draws draws;
+  draws.set("projection", Tensor::zeros({4, 7}, DType::f64, Device::cpu));
+  Call call;
+  call.injected = &draws;
+  CHECK_THROWS_WITH_AS((void)run(layer, problem, call),
+                       doctest::Contains("performer: expected a projection [features, D] for q"),
+                       Error);
+}
+
 }  // namespace skytape::test

@@ -135,6 +135,41 @@ TEST_CASE("injected buckets replace hashing, whatever number their rounds start 
   CHECK(compare(run(layer, p, call), hashed).error == 0);
 }
 
+TEST_CASE("a chunk sees itself and the one before it, the first one the last") {
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 6, .width = 6};
+  const Layer layer =
+      make_layer(attention::find("reformer"), {{"chunk", "2"}, {"hashes", "1"}}, sizes, DType::f64);
+  Problem p = reformer_problem(sizes);
+  p.in.q.fill(1);  // all scores are alike
+  p.in.v.fill(0);
+  for (std::int64_t i = 0; i < 6; ++i) p.in.v.data<double>()[i * 7] = 1;
+  Draws draws;
+  draws.set("buckets", integers({0, 0, 0, 0, 0, 0}, {1, 1, 6}));  // chunks of neighbours
+  Call call = training_call(p.in);
+  call.injected = &draws;
+  const std::vector<double> out = at(run(layer, p, call), "out").to_vector();
+  for (std::int64_t i = 0; i < 6; ++i) {
+    for (std::int64_t j = 0; j < 6; ++j) {
+      const bool seen = i != j && (j / 2 == i / 2 || j / 2 == (i / 2 + 2) % 3);
+      CHECK(out[static_cast<std::size_t>(i * 6 + j)] == doctest::Approx(seen ? 1.0 / 3 : 0));
+    }
+  }
+  draws.set("buckets", integers({0, 0, 0, 0, 0}, {1, 1, 5}));
+  CHECK_THROWS_WITH_AS((void)run(layer, p, call),
+                       doctest::Contains("reformer: expected buckets i32[B, H, R N] = 6 of them"),
+                       Error);
+}
+
+TEST_CASE("up to a chunk of tokens there is nothing to hash") {
+  for (const std::int64_t n : {7, 8, 9}) {
+    const Sizes sizes{.batch = 1, .heads = 1, .n = n, .width = 4};
+    const Layer layer =
+        make_layer(attention::find("reformer"), {{"chunk", "8"}}, sizes, DType::f64);
+    const Problem p = reformer_problem(sizes);
+    CHECK(layer.method->draw(p.in, training_call(p.in)).all().empty() == (n <= 8));
+  }
+}
+
 TEST_CASE("an odd number of buckets is refused by name") {
   const auto make = [] {
     (void)make_layer(attention::find("reformer"), {{"buckets", "7"}}, {}, DType::f64);

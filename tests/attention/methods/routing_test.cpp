@@ -2,11 +2,16 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "attention/selection/clusters.hpp"
 #include "attention/selection/lsh.hpp"
 #include "tensor/kernels/elementwise.hpp"
+#include "tensor/kernels/reduce.hpp"
 #include "tensor/movement/gather.hpp"
+#include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
@@ -149,6 +154,11 @@ TEST_CASE("a centroid that has faded still points its way") {
   for (std::size_t e = 0; e < x.size(); ++e) {
     if (std::isfinite(x[e])) CHECK(y[e] == doctest::Approx(x[e]).epsilon(1e-5));
   }
+  // Squares of these vanish in f32, and with them the length.
+  const Tensor gone = tensor::affine(t.centroids, 1e-30).to(DType::f32);
+  const Tensor scores =
+      attention::cluster_scores(t.x.to(DType::f32), gone, ones_like(gone, t.mask.shape()));
+  CHECK(tensor::all_finite(scores));
 }
 
 TEST_CASE("a query in no cluster gets zero, and passes nothing back") {
@@ -171,6 +181,69 @@ TEST_CASE("a query in no cluster gets zero, and passes nothing back") {
   }
   CHECK(silent >= kLength - 6);
   CHECK(silent < kLength);
+}
+
+TEST_CASE("clusters and their places follow from the nominal length unless they are told") {
+  const Spec& spec = attention::find("routing");
+  for (const auto& [n, clusters, window] : {std::tuple(63, 4, 16), {64, 8, 8}, {65, 8, 9}}) {
+    const Sizes sizes{.batch = 1, .heads = 1, .n = n, .width = 4};
+    const Layer layer = make_layer(spec, {}, sizes, DType::f64);
+    CHECK(layer.method->averages().at(0)->shape == Shape({1, clusters, 4}));
+    const OptionValues told = {{"clusters", std::to_string(clusters)},
+                               {"window", std::to_string(window)}};
+    const Problem p = make_problem(spec, sizes, Padding::none);
+    const Layer same = make_layer(spec, told, sizes, DType::f64);
+    CHECK(compare(run(layer, p, Call{}), run(same, p, Call{})).error == 0);
+  }
+}
+
+TEST_CASE("clusters with places for more than all tokens give softmax attention") {
+  const Sizes sizes;
+  const Problem p = make_problem(attention::find("routing"), sizes, Padding::mixed);
+  const auto outcome = [&](const char* method, const OptionValues& options) {
+    return run(make_layer(attention::find(method), options, sizes, DType::f64), p, Call{});
+  };
+  const Tensor ours = at(outcome("routing", {{"clusters", "2"}, {"window", "50"}}), "out");
+  const Tensor exact = tensor::mask_rows(at(outcome("softmax", {}), "out"), p.in.mask);
+  CHECK(distance(tensor::mask_rows(ours, p.in.mask), exact) <= 1e-12 * norm(exact));
+}
+
+TEST_CASE("the length of queries and keys does not move them to other clusters") {
+  const Spec& spec = attention::find("routing");
+  const Sizes sizes{.batch = kBatch, .heads = kHeads, .n = kLength, .width = kWidth};
+  const Layer layer = make_layer(spec, {{"clusters", "5"}, {"window", "4"}}, sizes, DType::f64);
+  Problem p = make_problem(spec, sizes, Padding::none);
+  const auto routed = [&] {  // 1 where a query is in a cluster
+    std::vector<bool> any;
+    const Tensor out = at(run(layer, p, Call{}), "out");
+    for (const double square : tensor::row_dot(out, out).to_vector()) any.push_back(square > 0);
+    return any;
+  };
+  const std::vector<bool> before = routed();
+  for (std::int64_t i = 0; i < p.in.q.numel(); ++i) {
+    p.in.q.data<double>()[i] *= static_cast<double>(10 + i / kWidth % 7);
+  }
+  CHECK(routed() == before);
+}
+
+TEST_CASE("centroids get the sums of queries and keys, and move by their own decay") {
+  const Spec& spec = attention::find("routing");
+  const Sizes sizes{.batch = kBatch, .heads = kHeads, .n = kLength, .width = kWidth};
+  const Layer layer = make_layer(spec, {{"clusters", "5"}, {"decay", "0.7"}}, sizes, DType::f64);
+  const Problem p = make_problem(spec, sizes, Padding::mixed);
+  Parameter& centroids = *layer.method->averages().at(0);
+  const Tensor before = centroids.value.clone();
+  const auto share = [&](const Tensor& x) {
+    const Tensor directions = attention::unit_keys(x);
+    return attention::nearest_sums(
+        directions, attention::cluster_scores(directions, before, p.in.mask), p.in.mask);
+  };
+  const Tensor sums = tensor::add(share(p.in.q), share(p.in.k));
+  (void)run(layer, p, training_call(p.in));
+  CHECK(distance(centroids.grad, sums) <= 1e-13 * norm(sums));
+  layer.store->update_averages();
+  const Tensor expected = tensor::add(tensor::affine(before, 0.7), tensor::affine(sums, 0.3));
+  CHECK(distance(centroids.value, expected) <= 1e-13 * norm(expected));
 }
 
 TEST_CASE("only training calls hand sums to the centroids, and none changes them") {

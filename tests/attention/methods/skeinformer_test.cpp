@@ -143,6 +143,12 @@ TEST_CASE("the shortest example of the batch bounds the slots, or each example i
         Slots{3, 3, 3});  // another example of the full batch has four tokens
   CHECK(draw({}, number(1)) == Slots{1, 1, 1});  // never less than one
   CHECK(draw({}, number(0)) == Slots{1, 1, 1});  // no example has a token
+  // An example without tokens needs no columns, and bounds nobody's.
+  CHECK(attention::slots_in_use({128, false},
+                                Tensor::from(std::vector<double>{1, 1, 1, 0, 0, 0, 1, 1, 1}, {3, 3},
+                                             DType::f64, Device::cpu),
+                                Call{})
+            .to_vector() == std::vector<double>{2, 0, 2});
   const OptionValues own = {{"feature_limit", "example"}};
   CHECK(draw(own, number(4)) == Slots{static_cast<std::int64_t>(tokens[0]) - 1,
                                       static_cast<std::int64_t>(tokens[1]) - 1,
@@ -168,6 +174,15 @@ TEST_CASE("an example without tokens uses no slot and gives zero, its neighbours
       CHECK(std::isfinite(norm(tensor[0])));
     }
   }
+}
+
+TEST_CASE("more columns than an example has tokens leave no rest to stand for") {
+  const Tensor mask =
+      Tensor::from(std::vector<double>{1, 1, 0, 0}, {1, 4}, DType::f64, Device::cpu);
+  const attention::ColumnSlots slots =
+      attention::column_slots(integers({0, 1, 2}, {1, 1, 3}), mask);
+  CHECK(slots.weights.to_vector() == std::vector<double>{1, 1, 1, 0});
+  CHECK(slots.inverse_rest.to_vector() == std::vector<double>{0});
 }
 
 TEST_CASE("unused slots change nothing") {
@@ -256,6 +271,73 @@ TEST_CASE("a slot without a column has no weight, however rare the first column 
   }
 }
 
+TEST_CASE("columns that are given without their shares get those that would be drawn") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 4, .width = 3};
+  const Problem p = problem_of(sizes);
+  const OptionValues options{{"weighted", "1"}, {"features", "2"}};
+  Draws draws;
+  draws.set("pilot", integers({2, 0}, {1, 2}));
+  draws.set("columns", integers({1, 3, 0, 2}, {1, 2, 2}));
+  const Tensor out = at(run_with("skein_nonorm", options, p, draws), "out");
+  draws.set("prob",
+            attention::normalise(column_weights(p, draws.get("pilot"), 1 / std::sqrt(3.0))));
+  const Tensor expected = at(run_with("skein_nonorm", options, p, draws), "out");
+  CHECK(relative_error(out, expected) < 1e-12);
+}
+
+TEST_CASE("keep_pilot gives the pilot rows exact attention") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 19, .width = 4};
+  const Problem p = problem_of(sizes);
+  Draws draws;
+  draws.set("columns", integers({4, 9, 2, 17, 0, 5}, {1, 2, 3}));
+  draws.set("pilot", integers({8, 3, 8}, {1, 3}));
+  const Tensor exact = at(run_with("softmax", {{"attention_dropout", "0"}}, p, {}), "out");
+  for (const char* name : {"skein_uniform", "skein_simplenorm", "skein_nonorm"}) {
+    INFO(name);
+    const auto rows = [&](const char* keep, std::int64_t row) {
+      const Tensor out = at(run_with(name, {{"keep_pilot", keep}}, p, draws), "out");
+      return relative_error(tensor::narrow(out, 2, row, row + 1),
+                            tensor::narrow(exact, 2, row, row + 1));
+    };
+    for (const std::int64_t pilot : {3, 8}) {
+      CHECK(rows("1", pilot) < 1e-12);
+      CHECK(rows("0", pilot) > 1e-3);
+    }
+    CHECK(rows("1", 4) > 1e-3);
+  }
+}
+
+TEST_CASE("a token whose value is zero is drawn before padding") {
+  Problem p = problem_of({.batch = 1, .heads = 1, .n = 21, .width = 5});
+  p.in.mask.data<double>()[20] = 0;
+  p.in.v[0][0][7].fill(0);
+  const std::vector<double> weights = column_weights(p, integers({3, 0}, {1, 2}), 0.5).to_vector();
+  CHECK(weights[7] > 0);
+  CHECK(weights[20] == 0);
+}
+
+TEST_CASE("columns are drawn by other numbers than pilots") {
+  // Of uniform columns that with the largest number comes first. Were the pilots' numbers the
+  // same, the pilot of that place would be among the last rows.
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 16, .width = 2};
+  const Problem p = problem_of(sizes);
+  const Layer layer =
+      make_layer(attention::find("skein_uniform"), {{"keep_pilot", "1"}}, sizes, DType::f64);
+  int last = 0, counted = 0;
+  for (std::uint64_t key = 0; key < 60; ++key) {
+    Call call;
+    call.random.key = key;
+    const Draws draws = layer.method->draw(p.in, call);
+    const auto first = static_cast<std::size_t>(draws.get("columns").to_vector()[0]);
+    const std::vector<double> pilots = draws.get("pilot").to_vector();
+    if (pilots[first] < 0) continue;  // a place that is not used
+    ++counted;
+    last += pilots[first] >= 12;
+  }
+  CHECK(counted > 40);
+  CHECK(last < counted / 2);  // a quarter in the mean
+}
+
 TEST_CASE("injected columns and shares that do not fit are refused") {
   const Sizes sizes{.batch = 1, .heads = 2, .n = 4, .width = 3};
   const Problem p = problem_of(sizes);
@@ -272,6 +354,12 @@ TEST_CASE("injected columns and shares that do not fit are refused") {
   CHECK_THROWS_WITH_AS((void)run_with("skein_nonorm", options, p, draws),
                        doctest::Contains("slot 1 of example 0 holds 3 in head 0, -1 in head 1"),
                        Error);
+  draws.set("columns", integers({1, 4, 0, 2}, {1, 2, 2}));
+  CHECK_THROWS_WITH_AS((void)run_with("skein_nonorm", options, p, draws),
+                       doctest::Contains("column_slots: row 4 is outside [-1, 4)"), Error);
+  draws.set("pilot", integers({2, 4}, {1, 2}));
+  CHECK_THROWS_WITH_AS((void)run_with("skein_nonorm", options, p, draws),
+                       doctest::Contains("draws: pilot: index 4 is outside [-1, 4)"), Error);
 }
 
 TEST_CASE("the error falls with the number of features") {

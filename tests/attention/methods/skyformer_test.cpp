@@ -1,4 +1,6 @@
 // Skyformer beyond what the loop over the registry checks.
+#include <cmath>
+
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
@@ -84,6 +86,49 @@ TEST_CASE("the default scale is the fourth root of the inverse head width") {
   const Outcome automatic = run_with({}, problem, kSmall, rows);
   const Outcome given = run_with({{"scale", "0.70710678118654752"}}, problem, kSmall, rows);
   CHECK(compare(automatic, given).error < 1e-13);
+}
+
+TEST_CASE("scale multiplies queries and keys of both Gaussian kernels") {
+  const Problem problem = make_problem(skyformer(), kSmall, Padding::none);
+  Problem scaled = problem;  // by 0.9, over the default scale
+  for (Tensor* x : {&scaled.in.q, &scaled.in.k}) *x = tensor::affine(*x, 0.9 * std::sqrt(2.0));
+  for (const char* method : {"skyformer", "kernelized"}) {
+    INFO(method);
+    const auto out = [&](const OptionValues& options, const Problem& p) {
+      const Layer layer = make_layer(attention::find(method), options, kSmall, DType::f64);
+      return at(run(layer, p, Call{}), "out");
+    };
+    const Tensor expected = out({}, scaled);
+    CHECK(distance(out({{"scale", "0.9"}}, problem), expected) <= 1e-11 * norm(expected));
+  }
+}
+
+TEST_CASE("as many sets of landmarks are drawn as accumulation says") {
+  const Problem problem = make_problem(skyformer(), kSmall, Padding::none);
+  const auto drawn = [&](const char* rule) {
+    const OptionValues options = {{"features", "5"}, {"accumulation", "3"}, {"landmarks", rule}};
+    const Layer layer = make_layer(skyformer(), options, kSmall, DType::f64);
+    return layer.method->draw(problem.in, Call{}).get("landmarks").shape();
+  };
+  CHECK(drawn("independent") == Shape({1, 2, 3, 5}));
+  CHECK(drawn("official") == Shape({1, 3, 5}));
+}
+
+TEST_CASE("an example alone has an official start of its own") {
+  const Sizes sizes{.batch = 2, .heads = 2, .n = 12, .width = 4};
+  const Problem problem = make_problem(skyformer(), sizes, Padding::none);
+  const Layer layer = make_layer(skyformer(), {{"inverse_start", "official"}, {"features", "6"}},
+                                 sizes, DType::f64);
+  Call call;
+  call.alone = true;
+  const Outcome both = run(layer, problem, call);
+  for (std::int64_t b = 0; b < 2; ++b) {
+    const Outcome one = run(layer, example(problem, b), call);
+    for (const auto& [name, tensor] : both) {
+      INFO("example ", b, ", ", name);
+      CHECK(distance(permute(tensor, {b}), at(one, name)) <= 1e-11 * norm(at(one, name)));
+    }
+  }
 }
 
 TEST_CASE("a Skyformer sequence without real tokens gives zeros and gets zeros") {

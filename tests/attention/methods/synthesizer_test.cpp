@@ -97,6 +97,21 @@ TEST_CASE("tables and maps have the sizes that the method states") {
   CHECK(growth("1") == 64 * 7);
 }
 
+TEST_CASE("tables of more rows than are made at a time equal the reference") {
+  const Spec& spec = attention::find("synthesizer");
+  const Sizes sizes{.batch = 2, .heads = 1, .n = 600, .width = 2};  // 436 rows at a time
+  const Problem p = make_problem(spec, sizes, Padding::mixed);
+  const Draws none;
+  Call call;
+  call.injected = &none;
+  for (const char* logits : {"random", "factorised"}) {
+    const Layer layer = make_layer(spec, {{"logits", logits}, {"rank", "3"}}, sizes, DType::f64);
+    const Worst worst = compare(run(layer, p, call), run_reference(layer, p, call));
+    INFO(logits, ", worst in ", worst.name);
+    CHECK(worst.error < 1e-11);
+  }
+}
+
 TEST_CASE("tables refuse values of other heads, or of more positions than they have") {
   const Spec& spec = attention::find("synthesizer");
   for (const char* logits : {"random", "factorised"}) {

@@ -7,6 +7,7 @@
 
 #include "autograd/gradcheck.hpp"
 #include "tensor/kernels/reduce.hpp"
+#include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
@@ -127,6 +128,51 @@ TEST_CASE("scores that do not fit are an error that says what was expected") {
   CHECK(error_text([] {
           (void)attention::sinkhorn_scores(random_tensor({1, 1, 3, 3}), {}, all_present(1, 4), 1);
         }).find("expected present [B, Q]") != std::string::npos);
+}
+
+TEST_CASE("noise is Gumbel's, in training alone, unless it is switched off") {
+  const Spec& spec = attention::find("sinkhorn");
+  const Sizes sizes{.batch = 4, .heads = 2, .n = 64, .width = 2};
+  const Problem p = make_problem(spec, sizes, Padding::none);
+  const auto drawn = [&](const char* gumbel, bool training) {
+    const Layer layer = make_layer(spec, {{"block", "2"}, {"gumbel", gumbel}}, sizes, DType::f64);
+    Call call = training_call(p.in);
+    call.training = training;
+    return layer.method->draw(p.in, call);
+  };
+  CHECK(drawn("0", true).all().empty());
+  CHECK(drawn("1", false).all().empty());
+  const std::vector<double> noise = drawn("1", true).get("gumbel").to_vector();
+  const auto count = static_cast<double>(noise.size());
+  CHECK(count == 4 * 2 * 32 * 32);
+  double sum = 0, squares = 0;
+  for (const double x : noise) {
+    sum += x;
+    squares += x * x;
+  }
+  const double mean = sum / count;
+  CHECK(mean == doctest::Approx(0.5772).epsilon(0.1));                          // Euler's constant
+  CHECK(squares / count - mean * mean == doctest::Approx(1.645).epsilon(0.1));  // pi^2 / 6
+}
+
+TEST_CASE("an example alone has no noise to draw, and asking for it is an error") {
+  const Spec& spec = attention::find("sinkhorn");
+  const Problem p = make_problem(spec, {}, Padding::none);
+  Call call = training_call(p.in);
+  call.alone = true;
+  CHECK_THROWS_WITH_AS((void)make_layer(spec, {}, {}, DType::f64).method->draw(p.in, call),
+                       doctest::Contains("sinkhorn: noise is training's"), Error);
+}
+
+TEST_CASE("places of a mixed block that no token has take no weight") {
+  const Spec& spec = attention::find("sinkhorn");
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 20, .width = 3};
+  Problem p = make_problem(spec, sizes, Padding::none);
+  p.in.v.fill(1);
+  for (std::int64_t i = 2; i < 20; ++i) p.in.mask.data<double>()[i] = 0;  // two tokens
+  const Layer layer = make_layer(spec, {{"block", "5"}}, sizes, DType::f64);
+  const Tensor out = tensor::narrow(at(run(layer, p, Call{}), "out"), 2, 0, 2);
+  CHECK(relative_error(out, ones_like(out, out.shape())) < 1e-12);
 }
 
 }  // namespace skytape::test
