@@ -58,11 +58,10 @@ constexpr std::int64_t kBlock = 64;  // rows that are computed together
 /// even.
 HeadView view_for(const Config& config, std::int64_t turn, std::int64_t n) {
   const std::int64_t stride = std::min(config.stride, n);
-  const std::int64_t summary = std::min(config.summary, stride);
-  if (config.heads == "merged") return summary_view(n, stride, summary, true);
+  if (config.heads == "merged") return summary_view(n, stride, config.summary, true);
   const bool first = turn % 2 == 0;
   if (config.pattern == "fixed") {
-    return first ? group_view(n, stride) : summary_view(n, stride, summary, false);
+    return first ? group_view(n, stride) : summary_view(n, stride, config.summary, false);
   }
   return first ? window_view(n, stride, 1) : window_view(n, n, stride);
 }
