@@ -287,7 +287,6 @@ class Table {
     });
     const Tensor dvalues = columns(one_by_one(du, s.t.shape()), dout.size(3));
     g.dv = tensor::mask_rows(dvalues, s.mask);  // (2)
-    if (!rows_->trainable) g.parameters.resize(parameters().size());
     return g;
   }
 
