@@ -1,6 +1,8 @@
 // Every method with every pooling and every kind of positions.
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "attention/registry.hpp"
@@ -306,6 +308,96 @@ TEST_CASE("label smoothing is the cross entropy against smoothed labels") {
         doctest::Approx(expected));
   CHECK(test::classification_loss(logits, labels, 0).value().item() ==
         cross_entropy(logits, labels).value().item());
+}
+
+TEST_CASE("a model's loss has the smoothing and the class weights of its configuration") {
+  nn::ModelConfig config = small_config(attention::find("softmax"), Pooling::mean, {});
+  config.label_smoothing = 0.2;
+  const nn::ModelInput input = make_input(config, {13}, 16);
+  const auto loss = [&](std::int32_t label, const std::vector<double>& class_weights) {
+    config.class_weights = class_weights;
+    const nn::Model model(config, DType::f64, Device::cpu, 3);
+    const Tensor labels =
+        Tensor::from(std::vector<std::int32_t>{label}, {1}, DType::i32, Device::cpu);
+    Tape tape(Tape::Mode::eval);
+    const double whole = model.class_loss(tape, input, labels, {}, 1).loss.value().item();
+    const Var logits = model.logits(tape, input, {});
+    return std::pair(whole, test::classification_loss(logits, labels, 0.2).value().item());
+  };
+  for (const std::int32_t label : {0, 2}) {
+    const auto [even, of_logits] = loss(label, {});
+    CHECK(even == doctest::Approx(of_logits).epsilon(1e-12));
+    CHECK(loss(label, {0.5, 1, 3}).first ==
+          doctest::Approx(even * (label == 0 ? 0.5 : 3)).epsilon(1e-12));
+  }
+}
+
+TEST_CASE("who observes attention sees the layer's input, and queries and keys that nobody needs") {
+  for (const char* method : {"softmax", "vmean", "linformer"}) {
+    INFO(method);
+    const nn::ModelConfig config = small_config(attention::find(method), Pooling::mean, {});
+    const nn::Model model(config, DType::f64, Device::cpu, 3);
+    const nn::ModelInput input = make_input(config, {13, 9}, 16);
+    int seen = 0;
+    nn::StepContext step;
+    step.observe = [&](int layer, const attention::Inputs& in, const Tensor& out) {
+      ++seen;
+      CHECK(layer == 0);
+      CHECK(in.x.shape() == Shape({2, 16, 8}));
+      for (const Tensor& t : {in.q, in.k, in.v, out}) CHECK(t.shape() == Shape({2, 2, 16, 4}));
+    };
+    const std::vector<double> observed = logits_of(model, input, step);
+    CHECK(seen == 1);
+    CHECK(test::largest_difference(logits_of(model, input, {}), observed) < 1e-12);
+  }
+}
+
+TEST_CASE("with shared queries and keys a model projects without biases, and turns both at once") {
+  const attention::Spec& spec = attention::find("reformer");
+  nn::Model model(small_config(spec, Pooling::mean, Positions::rotary), DType::f64, Device::cpu, 3);
+  const auto of = [&](std::vector<std::int32_t> ids) {
+    nn::ModelInput input;
+    const Shape shape = {1, std::ssize(ids)};
+    input.ids[0] = Tensor::from(ids, shape, DType::i32, Device::cpu);
+    input.mask[0] = Tensor::full(shape, 1, DType::f64, Device::cpu);
+    return logits_of(model, input, {});
+  };
+  const std::vector<double> before = of({1, 2, 3, 4, 5, 6});  // few enough to be dense
+  CHECK(test::largest_difference(of({6, 1, 5, 3, 2, 4}), before) > 1e-9);
+  for (const char* layer : {"W_q", "W_v"}) {
+    model.parameters()
+        .find(std::string("model.transformer_0.mha.") + layer + ".bias")
+        ->value.fill(7);
+  }
+  CHECK(of({1, 2, 3, 4, 5, 6}) == before);
+}
+
+TEST_CASE("poolings read the encodings, whatever their norm's epsilon") {
+  for (const double epsilon : {1e-5, 0.05}) {
+    nn::ModelConfig config = small_config(attention::find("softmax"), Pooling::mean, {});
+    config.norm_epsilon = epsilon;
+    nn::Model model(config, DType::f64, Device::cpu, 3);
+    const nn::ModelInput input = make_input(config, {16, 16}, 16);
+    Tape tape(Tape::Mode::eval);
+    const Var pooled = mean(model.encode(tape, input, 0, {}), 1);  // [B, E]
+    const auto weight = [&](const char* name) {
+      return tape.parameter(
+          *model.parameters().find(std::string("seq_classifer.mlpblock.") + name));
+    };
+    const Var hidden = relu(linear(pooled, weight("0.weight"), weight("0.bias")));
+    const Var logits = linear(hidden, weight("2.weight"), weight("2.bias"));
+    CHECK(test::largest_difference(logits_of(model, input, {}), logits.value().to_vector()) <
+          1e-12);
+  }
+}
+
+TEST_CASE("texts cut to no position at all are texts of padding") {
+  for (const Pooling pooling : {Pooling::nominal, Pooling::mean}) {
+    const nn::ModelConfig config = small_config(attention::find("softmax"), pooling, {});
+    const nn::Model model(config, DType::f64, Device::cpu, 3);
+    CHECK(logits_of(model, make_input(config, {0, 0}, 0), {}) ==
+          logits_of(model, make_input(config, {0, 0}, 3), {}));
+  }
 }
 
 TEST_CASE("residual_scale multiplies the first values of what layers add, and no others") {
