@@ -165,9 +165,11 @@ TEST_CASE("a table of another shape is an error that says what was expected") {
   call.injected = &draws;
   CHECK(error_text([&] { (void)run(layer, p, call); }).find("expected blocks i32[2, 3, r]") !=
         std::string::npos);
-  draws.set("blocks", Tensor::full({2, 3, 3}, 5, DType::i32, Device::cpu));
-  CHECK(error_text([&] { (void)run(layer, p, call); }) ==
-        "bigbird: draws: blocks: index 5 is outside [-1, 5)");
+  for (const int block : {-2, 5}) {
+    draws.set("blocks", Tensor::full({2, 3, 3}, block, DType::i32, Device::cpu));
+    CHECK(error_text([&] { (void)run(layer, p, call); }) ==
+          join("bigbird: draws: blocks: index ", block, " is outside [-1, 5)"));
+  }
 }
 
 TEST_CASE("a table with fewer random blocks follows one with more in the same layer") {

@@ -76,6 +76,13 @@ TEST_CASE("rounds are weighted by their row sums, and the weights' gradient is r
   CHECK_MESSAGE(report.passed, report.to_string());
 }
 
+TEST_CASE("more rounds than a kernel holds are an error that says how many it does") {
+  const Tensor slot = Tensor::zeros({1, 1, 65, 1}, DType::i32, Device::cpu);
+  CHECK_THROWS_WITH_AS((void)attention::combine_rounds(random_tensor({1, 1, 65, 2}),
+                                                       random_tensor({1, 1, 65}), slot),
+                       doctest::Contains("combine_rounds: at most 64 rounds, got"), Error);
+}
+
 TEST_CASE("keys have unit length, and a zero token stays finite") {
   Tensor x = random_tensor({4, 6});
   x.slice(0, 1).fill(0);

@@ -180,6 +180,17 @@ TEST_CASE("global tokens attend to all of x by their own projections, and nothin
   CHECK(norm(at(of_second, "dv")) == 0);
 }
 
+TEST_CASE("a window of more keys than are packed at a time equals the reference") {
+  const Spec& spec = attention::find("local");
+  const Sizes sizes{.batch = 1, .heads = 1, .n = 1300, .width = 2};
+  const Layer layer = make_layer(spec, {{"form", "sliding"}, {"block", "1100"}}, sizes, DType::f64);
+  const Problem p = make_problem(spec, sizes, Padding::none);
+  const Draws none;
+  Call call;
+  call.injected = &none;
+  CHECK(compare(run(layer, p, call), run_reference(layer, p, call)).error < 1e-11);
+}
+
 TEST_CASE("with more global tokens than there are, all are global") {
   const Spec& spec = attention::find("longformer");
   const Sizes sizes{.batch = 2, .heads = 2, .n = 6, .width = 4};
