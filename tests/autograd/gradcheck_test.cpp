@@ -188,6 +188,27 @@ TEST_CASE("coordinates where a step changes a discrete choice are skipped and co
   CHECK_FALSE(gradcheck(f, {kink}, options).passed);  // everything skipped is not a pass
 }
 
+TEST_CASE("a choice that changes on either side of a coordinate alone is enough to skip it") {
+  bool positive = false;
+  const Function f = [&positive](Tape&, Vars v) {
+    positive = v[0].value().to_vector()[0] > 0;
+    return affine(relu(v[0]), 3);
+  };
+  GradcheckOptions options;
+  options.discrete_choices = [&positive] { return std::uint64_t{positive}; };
+  for (const double near : {-0.5, 0.5}) {  // of a step
+    const Tensor x = Tensor::from<double>({near * options.step}, {1}, DType::f64, Device::cpu);
+    CHECK(gradcheck(f, {x}, options).inputs[0].skipped == 1);
+  }
+}
+
+TEST_CASE("gradcheck steps as far as an input is large, and weighs errors by the slope") {
+  const Function f = [](Tape&, Vars v) { return square(v[0]); };
+  const Tensor x = Tensor::from<double>({3e6, -2e7}, {2}, DType::f64, Device::cpu);
+  const GradcheckReport report = gradcheck(f, {x});
+  CHECK_MESSAGE(report.passed, report.to_string());
+}
+
 TEST_CASE("an input the output does not depend on has gradient zero") {
   const Function first = [](Tape&, Vars v) { return square(v[0]); };
   CHECK(gradcheck(first, {normal({3}), normal({2}, 2)}).passed);
@@ -201,6 +222,11 @@ TEST_CASE("gradcheck refuses f32, functions that draw anew, and names that do no
                        doctest::Contains("input0 is f32[2]@cpu"), Error);
   CHECK_THROWS_WITH_AS((void)gradcheck(f, {normal({2})}, {}, {"a", "b"}),
                        doctest::Contains("1 inputs, but 2 names"), Error);
+  ParameterStore store;
+  Parameter* const buffer = &store.add("buffer", {2}, constant_init(1), false);
+  store.pack(DType::f64, Device::cpu, 1);
+  CHECK_THROWS_WITH_AS((void)gradcheck(f, {normal({2})}, {}, {}, {&buffer, 1}),
+                       doctest::Contains("parameter buffer is a constant buffer"), Error);
   double draw = 0;
   const Function random = [&draw](Tape&, Vars v) { return affine(v[0], 1, ++draw); };
   CHECK_THROWS_WITH_AS((void)gradcheck(random, {normal({2})}), doctest::Contains("random draws"),

@@ -172,5 +172,8 @@ TEST_CASE("an average moves toward the sums of a step where a backward pass reac
   store.update_averages();
   CHECK(reached.value.to_vector() == std::vector<double>{5, 5});  // 0.75 * 4 + 0.25 * 8
   CHECK(left.value.to_vector() == std::vector<double>{4, 4});
-  CHECK_THROWS_AS((void)ParameterStore().add_average("x", {1}, constant_init(0), 1), Error);
+  for (const double decay : {0, 1}) {
+    CHECK_THROWS_WITH_AS((void)ParameterStore().add_average("x", {1}, constant_init(0), decay),
+                         doctest::Contains("x: expected a decay between 0 and 1"), Error);
+  }
 }

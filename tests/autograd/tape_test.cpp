@@ -507,10 +507,37 @@ TEST_CASE("rows that do not fit their table are refused, for a parameter and for
                       "look_up: gradient of input 0 is rows f64[2, 2]@cpu at i32[2]@cpu, the input "
                       "is f64[4, 3]@cpu");
   }
+  {
+    Tape tape;
+    const Tensor rough = Tensor::zeros({2, 3}, DType::f32, Device::cpu);
+    CHECK_MESSAGE_HAS(tape.backward(gives(tape.parameter(table), rough)),
+                      "look_up: gradient of input 0 is rows f32[2, 3]@cpu");
+  }
   CHECK_FALSE(table.has_gradient);
   Tape tape;
   const Var input = tape.input(Tensor::zeros({4, 3}, DType::f64, Device::cpu));
   CHECK_THROWS_AS(tape.backward(gives(input, narrow)), GradientError);
+}
+
+TEST_CASE("rows reach the gradient of a table that is trained, and a constant table has none") {
+  ParameterStore store;
+  Parameter& table = store.add("table", {4, 1}, constant_init(0));
+  Parameter& constant = store.add("constant", {4, 1}, constant_init(0), false);
+  store.pack(DType::f64, Device::cpu, 1);
+  for (Parameter* const p : {&table, &constant}) {
+    Tape tape;
+    const Var x = tape.input(f64({1}, {1}));
+    const Tensor at = Tensor::from(std::vector<int>{3, 1, 3}, {3}, DType::i32, Device::cpu);
+    const Var y =
+        record("look_up", {x, tape.parameter(*p)}, f64({1}, {1}), [=](const Tensor& dy, Grads& g) {
+          g.add(0, dy);
+          g.add_rows(1, at, f64({2, 5, 4}, {3, 1}));
+        });
+    tape.backward(y);
+  }
+  CHECK(table.has_gradient);
+  CHECK(table.grad.to_vector() == std::vector<double>{0, 5, 0, 6});
+  CHECK_FALSE(constant.has_gradient);
 }
 
 TEST_CASE("in eval mode the values of a range of ops are released, but for those that are kept") {
