@@ -129,3 +129,20 @@ TEST_CASE("a parameter that no gradient reached stays, however many entries it h
     CHECK(behind.value.to_vector()[2] > -1);
   }
 }
+
+TEST_CASE("AdamW leaves running averages to the store, and a warm-up has two steps at least") {
+  ParameterStore store;
+  Parameter& weight = store.add("weight", {3}, constant_init(0.5));
+  Parameter& average = store.add_average("average", {3}, constant_init(4), 0.75);
+  store.pack(DType::f64, Device::cpu, 1);
+  nn::AdamW optimizer(store, {0.999, 1e-6, 0.01, 1.0}, {5e-3, 6, 2});
+  for (Parameter* const p : {&weight, &average}) {
+    p->grad.fill(0.3);
+    p->has_gradient = true;
+  }
+  optimizer.step();
+  CHECK(weight.value.to_vector()[2] < 0.5);
+  CHECK(average.value.to_vector() == std::vector<double>(3, 4.0));
+  CHECK_THROWS_WITH_AS((void)nn::AdamW(store, {}, {5e-3, 6, 1}),
+                       doctest::Contains("warmup must be at least 2 steps, got 1"), Error);
+}
