@@ -263,6 +263,15 @@ TEST_CASE("without positions a model with attention sees a set; with each kind i
   }
 }
 
+TEST_CASE("a model turns pairs of channels by powers of its own base") {
+  nn::ModelConfig config =
+      small_config(attention::find("softmax"), Pooling::mean, Positions::rotary);
+  config.rotary_base = 100;
+  nn::Model model(config, DType::f64, Device::cpu, 3);
+  const Tensor angles = model.parameters().find("model.rotary_angles")->value;  // [N, D], D = 4
+  CHECK(angles[3].to_vector()[1] == doctest::Approx(std::cos(3 / 10.0)));  // 100 ^ (2 / D) = 10
+}
+
 TEST_CASE("rotary positions are refused where a model cannot turn anything") {
   const auto refusal = [](nn::ModelConfig config) {
     return error_of<UsageError>([&] { const nn::Model m(config, DType::f32, Device::cpu, 1); });

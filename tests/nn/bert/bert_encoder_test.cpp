@@ -68,3 +68,22 @@ TEST_CASE("each layer of an encoder makes its method by its own number") {
   }
   CHECK(features == std::vector<std::int64_t>{3, 5, 2});
 }
+
+TEST_CASE("an encoder's layers have its norms' epsilon, and heads that divide its width") {
+  nn::BertConfig config = three_layers("softmax", {});
+  const auto encoded = [&](double epsilon) {
+    config.norm_epsilon = epsilon;
+    nn::BertEncoder encoder(config, DType::f64, Device::cpu, 3);
+    Parameter* const first = encoder.parameters().find("model.embeddings.norm.weight");
+    first->value.fill(0);  // so that the first norm's epsilon does not matter
+    Tape tape(Tape::Mode::eval);
+    const nn::BertInput input = {integers({1, 2}, {1, 2}), integers({0, 1}, {1, 2}),
+                                 integers({0, 0}, {1, 2}),
+                                 Tensor::full({1, 2}, 1, DType::f64, Device::cpu)};
+    return encoder.encode(tape, input, {}).value().to_vector();
+  };
+  CHECK(encoded(1e-5) != encoded(1e-2));
+  config.heads = 3;
+  CHECK_THROWS_WITH_AS((void)encoded(1e-5), doctest::Contains("width 8 is no multiple of 3 heads"),
+                       Error);
+}

@@ -1,6 +1,7 @@
 #include "nn/embedding/embedding.hpp"
 
 #include <cmath>
+#include <string>
 #include <vector>
 
 #include "autograd/gradcheck.hpp"
@@ -33,6 +34,7 @@ TEST_CASE("a pixel sees the intensities of the square around it, and nothing out
   CHECK(middle[5] == 1);
   CHECK(middle[8] == 0);                                                 // below the picture
   CHECK(square(6) == std::vector<double>{0, 0, 0, 0, 1, 1, 0, -1, -1});  // of the second alone
+  CHECK(square(8) == std::vector<double>{0, 0, 0, 1, 1, 0, -1, 0, 0});   // at the right edge
   for (const std::int64_t side : {2, 0})
     CHECK_THROWS_AS(nn::patch_intensities(ids, 3, side, DType::f64), Error);
 }
@@ -103,4 +105,49 @@ TEST_CASE("patches are a linear map of the intensities, and pass gradcheck") {
       gradcheck([&](Tape& tape, std::span<const Var>) { return embedding(tape, ids, mask); }, {},
                 {}, {}, parameters);
   CHECK_MESSAGE(report.passed, report.to_string());
+}
+
+TEST_CASE("an embedding behind dropout adds what the embedding does, with each option") {
+  const Tensor ids = ids_of({4, 1, 2, 0, 3, 3, 1, 2}, {2, 4});
+  const Tensor mask = Tensor::full({2, 4}, 1, DType::f64, Device::cpu);
+  for (const char* option : {"token_types", "patch", "ngrams"}) {
+    INFO(option);
+    nn::ModelConfig config;
+    config.vocabulary = 5;
+    config.nominal_length = 4;
+    config.width = 3;
+    const std::string asked = option;
+    config.token_types = asked == "token_types";
+    config.separator = 1;
+    config.columns = 2;
+    config.patch = asked == "patch" ? 3 : 0;
+    config.ngrams = asked == "ngrams" ? 2 : 0;
+    config.ngram_rows = 7;
+    ParameterStore store;
+    const nn::Embedding embedding(store, "e", config);
+    store.pack(DType::f64, Device::cpu, 1);
+    Tape tape(Tape::Mode::eval);
+    CHECK(embedding.dropped(tape, ids, mask, {}).value().to_vector() ==
+          embedding(tape, ids, mask).value().to_vector());
+  }
+}
+
+TEST_CASE("waves of positions and of patches are constants, and tables of places know their end") {
+  nn::ModelConfig config;
+  config.nominal_length = 4;
+  config.width = 3;
+  config.positions = nn::Positions::sinusoidal;
+  config.columns = 2;
+  config.patch = 3;
+  ParameterStore store;
+  const nn::Embedding embedding(store, "e", config);
+  store.pack(DType::f64, Device::cpu, 1);
+  for (const char* name : {"e.position_waves", "e.patch_waves"}) {
+    REQUIRE(store.find(name) != nullptr);
+    CHECK_FALSE(store.find(name)->trainable);
+  }
+  Tape tape(Tape::Mode::eval);
+  const Tensor ids = ids_of({4, 1, 2, 0, 3}, {1, 5});
+  CHECK_THROWS_WITH_AS((void)embedding(tape, ids, ones_like(store.values(), {1, 5})),
+                       doctest::Contains("embedding: 5 positions, but the table has 4"), Error);
 }

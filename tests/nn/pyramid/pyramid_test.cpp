@@ -95,7 +95,10 @@ TEST_CASE("a pyramid halves pictures until they are smaller than its top, once a
     return found;
   };
   CHECK(blocks(4, 2) == 2);
-  CHECK(blocks(1024, 32) == 6);     // 16, 8, 4
+  CHECK(blocks(1024, 32) == 6);   // 16, 8, 4
+  CHECK(blocks(32 * 2, 2) == 6);  // as a tall one, or a wide one, of as many
+  CHECK(blocks(2 * 32, 32) == 6);
+  CHECK(blocks(15 * 15, 15) == 4);  // 8, 4: what is odd is rounded up
   CHECK(blocks(16384, 128) == 10);  // 64, 32, 16, 8, 4
 }
 
