@@ -211,6 +211,12 @@ FLAGS  := TASK TASKS ATTENTION ATTENTIONS RECIPE DEVICE STEPS BUDGET SEED SEEDS 
 quoted  = '$(subst ','\'',$(1))'# for the shell: a name may have spaces
 flags   = $(foreach v,$(1),$(if $($v),--$(shell tr A-Z a-z <<<$v) $(call quoted,$($v)))) $(ARGS)
 switch  = $(if $($(1)),$(call known,$(1),0 1))$(if $(filter 1,$($(1))),--$(2))
+# A misspelt variable would leave its setting as it is, and train another model for an hour.
+MISSPELT = $(foreach v,$(foreach set,$(subst \ ,,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(subst :=,=,$(set))))),$(if \
+  $(shell [[ '$v' =~ ^[A-Z_]+$$ ]] && grep -rlsw '$v' Makefile train/scripts train/python/python.mk),,$v))
+ifneq ($(filter train data lra arena gradcheck goldens bench race theory cost stability approx spectrum report exercise,$(MAKECMDGOALS)),)
+$(foreach v,$(MISSPELT),$(error $v=$($v): no variable of this Makefile; `make help` names those of each target))
+endif
 train data: TASK ?= listops
 gradcheck bench cost stability approx: ATTENTION ?= all
 arena: ATTENTIONS ?= skyformer

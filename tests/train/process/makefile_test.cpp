@@ -240,3 +240,16 @@ TEST_CASE("make compile_commands works in a folder whose name has a quote") {
   CHECK(contains(said, "exit status 0"));
   CHECK(contains(tree.read("it's/compile_commands.json"), "it's\", \"file\": \"tensor/add.cpp\""));
 }
+
+TEST_CASE("make names a variable that nothing reads, and takes values that look like several") {
+  const Tree tree;
+  CHECK(contains(tree.run("make -n train ATENTION=softmax"),
+                 "ATENTION=softmax: no variable of this Makefile"));
+  CHECK(contains(tree.run("make -n train task=text"), "task=text: no variable of this Makefile"));
+  const std::string said =
+      tree.run("make -n train ATTENTION=softmax ARGS='--set width=8 batch=2' FROM='a b=c' LR:=1");
+  CAPTURE(said);
+  CHECK(contains(said, "--attention 'softmax'"));
+  CHECK(contains(said, "--set width=8 batch=2"));
+  CHECK(contains(said, "exit status 0"));
+}
