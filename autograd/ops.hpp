@@ -1,5 +1,5 @@
 // Differentiable operations on Vars. Each is one short function in ops_*.cpp: forward, then the
-// derivative in the closure. Shapes broadcast as in tensor/kernels/elementwise.hpp.
+// derivative in the closure. Elementwise ones broadcast as tensor/kernels/elementwise.hpp says.
 #pragma once
 
 #include <span>
@@ -42,6 +42,7 @@ struct TokenWeights;  // tensor/norm/norm_pool.hpp
 [[nodiscard]] Var logsumexp(Var x);                         ///< over the last axis, removed
 
 // Products (ops_product.cpp)
+/// op(a) op(b) of the last two axes. The axes before them are equal, or one operand is a matrix.
 [[nodiscard]] Var matmul(Var a, Var b, Op op_a = Op::none, Op op_b = Op::none);
 /// y = x Wᵀ + b; x: [..., in], weight: [out, in] (PyTorch's layout), bias: [out] or undefined.
 [[nodiscard]] Var linear(Var x, Var weight, Var bias);

@@ -27,7 +27,8 @@ fs::path folder_of(const TaskInfo& task, const fs::path& root) { return root / t
 
 std::string how_to_prepare(const TaskInfo& task) {
   if (!task.generator.empty()) return fmt::format("type: make data TASK={}", task.name);
-  const std::string own = fmt::format("make data TASK={} FROM=<folder or archive>", task.name);
+  const std::string own =
+      fmt::format("make data TASK={} FROM=<file, folder or archive>", task.name);
   if (task.source.empty()) return "type: " + own;
   return fmt::format("type: make data TASK={} FETCH=1, or get it from {} and type: {}", task.name,
                      task.source, own);
@@ -137,7 +138,9 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
   const bool keep = options.from.empty() && !options.force;
   if (keep && is_prepared(task, root)) return;
   if (options.from.empty() && task.generator.empty()) {
-    throw DataError(fmt::format("{}: cannot be generated; {}", task.name, how_to_prepare(task)));
+    throw DataError(fmt::format("{}: cannot be generated, and {} holds none; {}", task.name,
+                                fs::absolute(folder_of(task, root)).string(),
+                                how_to_prepare(task)));
   }
   if (!options.from.empty() && !fs::exists(options.from)) {
     throw DataError(fmt::format("{}: {} does not exist", task.name, options.from.string()));

@@ -101,6 +101,7 @@ void reset_peak_resident() {
 Device parse_device(const std::string& name) {
   if (name == "cpu") return Device::cpu;
   if (name != "auto" && name != "cuda") {
+    if (name == "gpu") throw UsageError("unknown device 'gpu' (did you mean 'cuda'?)");
     throw UsageError(unknown_name("device", name, {"auto", "cpu", "cuda"}));
   }
   const std::string fault = cuda_fault();
