@@ -165,7 +165,8 @@ class TableMaker {
     cell.data = data;
   }
 
-  /// Methods in the registry's order; unknown ones, of an older program, last.
+  /// Methods in the registry's order; unknown ones, of an older program, last. Below each the
+  /// papers that have a figure for one of the tasks.
   void order_rows() {
     std::vector<std::string> methods;
     for (const attention::Spec& spec : attention::registry()) methods.push_back(spec.name);
@@ -180,7 +181,10 @@ class TableMaker {
       }
       if (ordered.size() == before) continue;
       for (const PaperRow& paper : paper_results()) {
-        if (paper.method == method) {
+        const auto has = [&](const std::string& task) {
+          return paper_accuracy(paper, task).has_value();
+        };
+        if (paper.method == method && std::ranges::any_of(table_.tasks, has)) {
           ordered.push_back({method, std::string(paper.paper), {}, &paper});
         }
       }
