@@ -86,6 +86,15 @@ std::vector<double> logits_of(const nn::Model& model, const nn::ModelInput& inpu
   return model.logits(tape, input, step).value().to_vector();
 }
 
+/// The logits of one sequence without padding.
+std::vector<double> logits_of(const nn::Model& model, const std::vector<std::int32_t>& ids) {
+  nn::ModelInput input;
+  const Shape shape = {1, std::ssize(ids)};
+  input.ids[0] = Tensor::from(ids, shape, DType::i32, Device::cpu);
+  input.mask[0] = Tensor::full(shape, 1, DType::f64, Device::cpu);
+  return logits_of(model, input, {});
+}
+
 }  // namespace
 
 TEST_CASE(
@@ -247,13 +256,7 @@ TEST_CASE("without positions a model with attention sees a set; with each kind i
   for (const Positions positions : kPositions) {
     CAPTURE(static_cast<int>(positions));
     const nn::Model model(small_config(spec, Pooling::mean, positions), DType::f64, Device::cpu, 3);
-    const auto of = [&](std::vector<std::int32_t> ids) {
-      nn::ModelInput input;
-      const Shape shape = {1, std::ssize(ids)};
-      input.ids[0] = Tensor::from(ids, shape, DType::i32, Device::cpu);
-      input.mask[0] = Tensor::full(shape, 1, DType::f64, Device::cpu);
-      return logits_of(model, input, {});
-    };
+    const auto of = [&](const std::vector<std::int32_t>& ids) { return logits_of(model, ids); };
     const double moved = test::largest_difference(of({1, 2, 3, 4, 5, 6}), of({6, 1, 5, 3, 2, 4}));
     if (positions == Positions::none) {
       CHECK(moved < 1e-14);
@@ -364,13 +367,7 @@ TEST_CASE("who observes attention sees the layer's input, and queries and keys t
 TEST_CASE("with shared queries and keys a model projects without biases, and turns both at once") {
   const attention::Spec& spec = attention::find("reformer");
   nn::Model model(small_config(spec, Pooling::mean, Positions::rotary), DType::f64, Device::cpu, 3);
-  const auto of = [&](std::vector<std::int32_t> ids) {
-    nn::ModelInput input;
-    const Shape shape = {1, std::ssize(ids)};
-    input.ids[0] = Tensor::from(ids, shape, DType::i32, Device::cpu);
-    input.mask[0] = Tensor::full(shape, 1, DType::f64, Device::cpu);
-    return logits_of(model, input, {});
-  };
+  const auto of = [&](const std::vector<std::int32_t>& ids) { return logits_of(model, ids); };
   const std::vector<double> before = of({1, 2, 3, 4, 5, 6});  // few enough to be dense
   CHECK(test::largest_difference(of({6, 1, 5, 3, 2, 4}), before) > 1e-9);
   for (const char* layer : {"W_q", "W_v"}) {

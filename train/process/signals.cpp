@@ -28,12 +28,12 @@ std::int64_t milliseconds() {
   return now.tv_sec * std::int64_t{1000} + now.tv_nsec / 1'000'000;
 }
 
-/// The same signal once more, later, has its usual effect: it ends the process.
+/// Remembers the first signal and lets the same one end the process when it comes again later.
 extern "C" void remember_signal(int signal) {
   const std::int64_t now = milliseconds();
   if (g_signal == 0) {
+    g_signalled_at = now;  // first: another thread may get the second signal
     g_signal = signal;
-    g_signalled_at = now;
   } else if (signal == g_signal && now - g_signalled_at > kSameSignal) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);

@@ -39,7 +39,8 @@ bool goes_on(const Request& r) {
   return r.options.resumes() && fs::exists(config_file(r.options.out));
 }
 
-/// What find_config() finds of the run that --resume continues.
+/// Returns what find_config() finds of the run that --resume continues. UsageError if it is a
+/// pre-training and `train` was typed, or the reverse.
 Json saved_run(const Request& r) {
   Json found = find_config(r.options.out);
   if (found.is_null() || is_pretraining(found.at("config")) == r.pretraining) return found;

@@ -228,7 +228,7 @@ TEST_CASE("a stabiliser that is held constant is one in the reference, too") {
 }
 
 TEST_CASE("official performer scales queries and keys twice as much as the corrected one") {
-  // Of one head, and without padding, this is all that differs.
+  // The scale is all that differs with one head and without padding.
   const Sizes sizes{.batch = 1, .heads = 1, .n = 37, .width = 8};
   const Problem problem = make_problem(performer(), sizes, Padding::none);
   const auto out = [&](const char* form, const Problem& p) {

@@ -47,6 +47,14 @@ Outcome run_with(const std::string& name, const OptionValues& options, const Pro
   return run(layer, problem, call);
 }
 
+/// Two pilots of one example, and two columns of each of its two heads.
+Draws given_columns() {
+  Draws draws;
+  draws.set("pilot", integers({2, 0}, {1, 2}));
+  draws.set("columns", integers({1, 3, 0, 2}, {1, 2, 2}));
+  return draws;
+}
+
 /// column_weights of pilots with q as it is and their row sums as tiled attention finds them.
 Tensor column_weights(const Problem& p, const Tensor& pilots, double scale) {
   const Tensor index = attention::pilot_slots(pilots, p.in.mask, false).index;
@@ -275,9 +283,7 @@ TEST_CASE("columns that are given without their shares get those that would be d
   const Sizes sizes{.batch = 1, .heads = 2, .n = 4, .width = 3};
   const Problem p = problem_of(sizes);
   const OptionValues options{{"weighted", "1"}, {"features", "2"}};
-  Draws draws;
-  draws.set("pilot", integers({2, 0}, {1, 2}));
-  draws.set("columns", integers({1, 3, 0, 2}, {1, 2, 2}));
+  Draws draws = given_columns();
   const Tensor out = at(run_with("skein_nonorm", options, p, draws), "out");
   draws.set("prob",
             attention::normalise(column_weights(p, draws.get("pilot"), 1 / std::sqrt(3.0))));
@@ -317,8 +323,8 @@ TEST_CASE("a token whose value is zero is drawn before padding") {
 }
 
 TEST_CASE("columns are drawn by other numbers than pilots") {
-  // Of uniform columns that with the largest number comes first. Were the pilots' numbers the
-  // same, the pilot of that place would be among the last rows.
+  // The column with the largest number comes first, as columns are uniform. Were the pilots'
+  // numbers the same, the pilot of that place would be among the last rows.
   const Sizes sizes{.batch = 1, .heads = 1, .n = 16, .width = 2};
   const Problem p = problem_of(sizes);
   const Layer layer =
@@ -342,9 +348,7 @@ TEST_CASE("injected columns and shares that do not fit are refused") {
   const Sizes sizes{.batch = 1, .heads = 2, .n = 4, .width = 3};
   const Problem p = problem_of(sizes);
   const OptionValues options{{"weighted", "1"}, {"features", "2"}};
-  Draws draws;
-  draws.set("pilot", integers({2, 0}, {1, 2}));
-  draws.set("columns", integers({1, 3, 0, 2}, {1, 2, 2}));
+  Draws draws = given_columns();
   draws.set("prob", Tensor::full({1, 2, 3}, 0.25, DType::f64, Device::cpu));
   CHECK_THROWS_WITH_AS((void)run_with("skein_nonorm", options, p, draws),
                        doctest::Contains("expected prob [B, H, N] = [1, 2, 4]"), Error);
