@@ -1,6 +1,7 @@
 #include "tensor/gemm/operand.hpp"
 
 #include "tensor/core/on_device.hpp"
+#include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -65,6 +66,17 @@ OperandAndSums operand_and_sums(const Tensor& x, DType type) {
   return found;
 }
 
+OperandAndSums operand_and_sums(const Tensor& x, DType type, const Dropout& options) {
+  ENSURE(x.rank() == 3, "operand_and_sums: expected x [B, N, n], got ", x);
+  const DropoutPlan plan = dropout_plan("operand_and_sums", x.shape(), x.device(), options);
+  const Tensor rows = x.reshape({x.rows(), x.cols()});
+  if (plan.threshold == 0) return operand_and_sums(rows, type);
+  if (type != DType::bf16) return operand_and_sums(dropout(x, options).reshape(rows.shape()), type);
+  OperandAndSums found{memory_of_operand("operand_and_sums", rows), empty_like(x, {x.cols()})};
+  on_cuda([&](auto tag) { drop_round_and_sum_on(tag, plan, rows, found.operand, found.sums); });
+  return found;
+}
+
 Tensor operand_sums(const Tensor& operand) {
   if (operand.dtype() != DType::bf16) return sum(operand, 0);
   ENSURE(operand.rank() == 2 && operand.device() == Device::cuda,
@@ -72,6 +84,16 @@ Tensor operand_sums(const Tensor& operand) {
   Tensor sums = Tensor::empty({operand.size(1)}, DType::f32, Device::cuda);
   on_cuda([&](auto tag) { sum_operand_on(tag, operand, sums); });
   return sums;
+}
+
+Tensor add_linear(const Tensor& residual, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                  const Dropout& dropout) {
+  // The library adds a bias to what it finds in memory: as rows, which are written first. With large
+  // operands the last pass is the cheaper place.
+  const bool is_last = x.dtype() == DType::bf16;
+  const Tensor w = as_operand(weight, x.dtype());
+  const Tensor y = is_last ? matmul(x, w, Op::none, Op::transpose) : linear(x, w, bias);
+  return add_dropout(residual, y.reshape(residual.shape()), is_last ? bias : Tensor(), dropout);
 }
 
 }  // namespace skytape::tensor

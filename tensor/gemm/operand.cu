@@ -5,21 +5,26 @@
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/four.hpp"
+#include "tensor/random/kept_fours.hpp"
+#include "tensor/random/philox.hpp"
 
 namespace skytape::tensor {
 namespace {
 
 __device__ Bf16 rounded(float x) { return std::bit_cast<Bf16>(cuda::ptx::round_bf16(x)); }
 
+__device__ cuda::Four<Bf16> rounded(const cuda::Four<float>& x) {
+  cuda::Four<Bf16> y;
+#pragma unroll
+  for (int u = 0; u < 4; ++u) y.x[u] = rounded(x.x[u]);
+  return y;
+}
+
 struct RoundFour {
   const float* x;
   Bf16* y;
   __device__ void operator()(std::int64_t i) const {
-    const auto from = cuda::Four<float>::at(x + 4 * i);
-    cuda::Four<Bf16> to;
-#pragma unroll
-    for (int u = 0; u < 4; ++u) to.x[u] = rounded(from.x[u]);
-    to.store(y + 4 * i);
+    rounded(cuda::Four<float>::at(x + 4 * i)).store(y + 4 * i);
   }
 };
 
@@ -29,12 +34,66 @@ struct RoundedEntry {
   Bf16* y;         // [rows, n]
   std::int64_t n;
   __device__ float operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
-    const float value = x[i * n + j];
-    y[i * n + j] = rounded(value);
-    return value;
+    return store(i, j, x[i * n + j]);
   }
   __device__ float operator()(int k, std::int64_t o, std::int64_t i) const {
     return (*this)(k, o, i, 0);
+  }
+  [[nodiscard]] bool has_fours() const {
+    return n % 4 == 0 && cuda::Four<float>::aligned(x) && cuda::Four<Bf16>::aligned(y);
+  }
+  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j) const {
+    const auto values = load(i, j);
+    store(i, j, values);
+    return values;
+  }
+
+  __device__ cuda::Four<float> load(std::int64_t i, std::int64_t j) const {
+    return cuda::Four<float>::at(x + i * n + j);
+  }
+  __device__ float store(std::int64_t i, std::int64_t j, float value) const {
+    y[i * n + j] = rounded(value);
+    return value;
+  }
+  __device__ void store(std::int64_t i, std::int64_t j, const cuda::Four<float>& values) const {
+    rounded(values).store(y + i * n + j);
+  }
+};
+
+/// The same of numbers that dropout scales or drops.
+struct DroppedEntry {
+  RoundedEntry rounded;
+  DropoutPlan plan;
+  std::int64_t rows;  // of a range
+
+  /// The element number of entry (i, j).
+  __device__ std::int64_t element(std::int64_t i, std::int64_t j) const {
+    const std::uint32_t range = static_cast<std::uint32_t>(i) / static_cast<std::uint32_t>(rows);
+    return plan.first + range * plan.range_stride + (i - range * rows) * rounded.n + j;
+  }
+  __device__ float operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
+    const std::uint32_t bits =
+        philox::dropout_bits(plan.key, philox::step_of(plan.step), element(i, j));
+    const float x = rounded.x[i * rounded.n + j];
+    return rounded.store(i, j, bits >= plan.threshold ? x * static_cast<float>(plan.scale) : 0.0f);
+  }
+  __device__ float operator()(int k, std::int64_t o, std::int64_t i) const {
+    return (*this)(k, o, i, 0);
+  }
+  /// A warp has a whole chunk of one row.
+  [[nodiscard]] bool has_fours() const {
+    const auto whole = [](std::int64_t numbers) { return numbers % philox::kChunk == 0; };
+    return rounded.has_fours() && whole(rounded.n) && whole(plan.first) &&
+           (plan.ranges == 1 || whole(plan.range_stride));
+  }
+  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j) const {
+    const std::int64_t chunk = element(i, j) / philox::kChunk;
+    const unsigned kept =
+        philox::kept_fours(plan.key, philox::step_of(plan.step), chunk, chunk, plan.threshold);
+    auto values = rounded.load(i, j);
+    philox::keep(values, kept, static_cast<float>(plan.scale));
+    rounded.store(i, j, values);
+    return values;
   }
 };
 
@@ -47,6 +106,14 @@ struct OperandEntry {
   __device__ float operator()(int k, std::int64_t o, std::int64_t i) const {
     return (*this)(k, o, i, 0);
   }
+  [[nodiscard]] bool has_fours() const { return n % 4 == 0 && cuda::Four<Bf16>::aligned(y); }
+  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j) const {
+    const auto values = cuda::Four<Bf16>::at(y + i * n + j);
+    cuda::Four<float> sum;
+#pragma unroll
+    for (int u = 0; u < 4; ++u) sum.x[u] = static_cast<float>(values.x[u]);
+    return sum;
+  }
 };
 
 }  // namespace
@@ -58,6 +125,14 @@ void round_operand_on(Cuda, const Tensor& x, Tensor& y) {
 void round_and_sum_on(Cuda, const Tensor& x, Tensor& y, Tensor& sums) {
   columns<1, float>(1, x.size(0), x.size(1),
                     RoundedEntry{x.data<float>(), y.data<Bf16>(), x.size(1)}, sums.data<float>());
+}
+
+void drop_round_and_sum_on(Cuda, const DropoutPlan& plan, const Tensor& x, Tensor& y,
+                           Tensor& sums) {
+  const std::int64_t n = x.size(1);
+  columns<1, float>(1, x.size(0), n,
+                    DroppedEntry{{x.data<float>(), y.data<Bf16>(), n}, plan, plan.range_size / n},
+                    sums.data<float>());
 }
 
 void sum_operand_on(Cuda, const Tensor& y, Tensor& sums) {

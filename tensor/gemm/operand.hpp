@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tensor/core/tensor.hpp"
+#include "tensor/random/dropout_plan.hpp"
 
 namespace skytape::tensor {
 
@@ -28,12 +29,20 @@ struct OperandAndSums {
 };
 /// Returns x [rows, n] in that type and the sums of its columns. One pass where it is rounded.
 [[nodiscard]] OperandAndSums operand_and_sums(const Tensor& x, DType type);
+/// The same of dropout(x), x: [B, N, n], whose rows are B N.
+[[nodiscard]] OperandAndSums operand_and_sums(const Tensor& x, DType type, const Dropout& dropout);
 /// Returns the sums of an operand's columns, [rows, n] -> [n], in the type that products have.
 [[nodiscard]] Tensor operand_sums(const Tensor& operand);
+
+/// Returns residual + dropout(x Wᵀ + bias). x: [..., in], an operand; weight: [out, in], bias:
+/// [out], residual: [B, N, out].
+[[nodiscard]] Tensor add_linear(const Tensor& residual, const Tensor& x, const Tensor& weight,
+                                const Tensor& bias, const Dropout& dropout);
 
 // CUDA only (operand.cu). x: f32 with a multiple of 4 numbers, y: bf16 of its shape, sums: [n].
 void round_operand_on(Cuda, const Tensor& x, Tensor& y);
 void round_and_sum_on(Cuda, const Tensor& x, Tensor& y, Tensor& sums);
+void drop_round_and_sum_on(Cuda, const DropoutPlan& plan, const Tensor& x, Tensor& y, Tensor& sums);
 void sum_operand_on(Cuda, const Tensor& y, Tensor& sums);
 
 }  // namespace skytape::tensor

@@ -1,5 +1,5 @@
 // Products of tiles on tensor cores, CUDA only: C [16, 8] += A [16, 16] B [16, 8] with A and B
-// rounded to tf32 or bf16 and f32 accumulators. A warp works together; the one place with PTX.
+// rounded to tf32 or bf16 and f32 accumulators. A warp works together.
 //
 // The lane map: each lane holds some entries of a tile, its fragment (PTX ISA, "Matrix fragments
 // for mma.m16n8k16"; a picture is in README.md). With g = lane / 4 and t = lane % 4:
@@ -17,6 +17,7 @@
 
 #include "tensor/gemm/precision.hpp"
 #include "tensor/launch/cuda.hpp"
+#include "tensor/launch/fast_math.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include <tensor_core.hpp>  // of tests/cuda_simulator
 #endif
@@ -47,13 +48,10 @@ struct WarpRows : LaneMap {
 
 namespace ptx {
 #ifdef SKYTAPE_CUDA_SIMULATED
-using cuda_simulator::exp2;
 using cuda_simulator::ldmatrix_x4;
 using cuda_simulator::ldmatrix_x4_trans;
 using cuda_simulator::mma_m16n8k16_bf16;
 using cuda_simulator::mma_m16n8k8_tf32;
-using cuda_simulator::reciprocal;
-using cuda_simulator::reciprocal_sqrt;
 using cuda_simulator::round_bf16;
 using cuda_simulator::round_tf32;
 using cuda_simulator::round_two_bf16;
@@ -89,24 +87,6 @@ __device__ __forceinline__ void mma_m16n8k16_bf16(float (&d)[4], const std::uint
       "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
-/// 2^x, to two units in the last place; one instruction, where expf takes about eight.
-__device__ __forceinline__ float exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-/// 1 / x, to one unit in the last place.
-__device__ __forceinline__ float reciprocal(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-/// 1 / sqrt(x), to two units in the last place.
-__device__ __forceinline__ float reciprocal_sqrt(float x) {
-  float result;
-  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
 }
 /// Four matrices of 8 x 8 numbers from shared memory: lanes 8 m to 8 m + 7 say where the rows of
 /// matrix m are, 16 bytes each, and register m gets numbers 2t and 2t + 1 of its row g.

@@ -11,10 +11,16 @@
 namespace skytape::tensor {
 namespace {
 
-template <class T> struct Fill {
+/// One number each would have a GPU start more threads than its memory needs.
+template <class T> struct FillChunk {
+  static constexpr std::int64_t kChunk = 512;
   T* x;  // [n]
   T value;
-  HD void operator()(std::int64_t i) const { x[i] = value; }
+  std::int64_t n;
+  template <class Team> HD void operator()(std::int64_t chunk, const Team& team) const {
+    const std::int64_t begin = chunk * kChunk;
+    assign(team, math::min(kChunk, n - begin), x + begin, [v = value] { return v; });
+  }
 };
 
 /// y = value(x) and dy/dx = derivative(x).
@@ -164,13 +170,13 @@ template <class T> struct NonFinite {
 }  // namespace
 
 void fill_on(Backend, Tensor& x, double value) {
-  if (x.dtype() == DType::i32) {
-    map(x.numel(), Fill<std::int32_t>{x.data<std::int32_t>(), static_cast<std::int32_t>(value)});
-    return;
-  }
-  dispatch_float(x.dtype(), [&]<class T>() {
-    map(x.numel(), Fill<T>{x.data<T>(), static_cast<T>(value)});
-  });
+  const auto fill = [&]<class T>() {
+    using Chunk = FillChunk<T>;
+    rows(ceil_div(x.numel(), Chunk::kChunk), Chunk::kChunk,
+         Chunk{x.data<T>(), static_cast<T>(value), x.numel()});
+  };
+  if (x.dtype() == DType::i32) return fill.template operator()<std::int32_t>();
+  dispatch_float(x.dtype(), fill);
 }
 
 void unary_on(Backend, Unary f, const Tensor& x, Tensor& y) {

@@ -10,6 +10,9 @@
 
 #include "tensor/core/tensor.hpp"
 #include "tensor/launch/launch.hpp"
+#ifdef __CUDACC__
+#include "tensor/launch/four.hpp"
+#endif
 
 namespace skytape {
 
@@ -96,11 +99,62 @@ __global__ void column_chunks_kernel(Late<ColumnChunks<T, F>> late) {
   }
 }
 
+/// Summands of which f.four(i, j) has those of columns j to j + 3 of row i, where f.has_fours(),
+/// which is asked before the launch.
+template <class F>
+concept InFours = requires(const F& f) {
+  f.has_fours();
+};
+
+/// The same for outer = 1 and such summands: a lane has four columns. The sums' order, and so their
+/// bits, are those of column_chunks_kernel.
+template <class T, class F> __global__ void column_fours_kernel(Late<ColumnChunks<T, F>> late) {
+  const auto& [outer, n, inner, chunks, chunk, f, partial] = late.wait();
+  constexpr int kColumns = 4 * kColumnLanes;
+  auto& meet = shared<Four<T>[kColumnGroups][kColumnLanes]>();
+  const std::int64_t stripes = ceil_div(inner, kColumns);
+  for (std::int64_t task = blockIdx.x; task < chunks * stripes; task += gridDim.x) {
+    const std::int64_t c = task / stripes, left = task % stripes * kColumns;
+    const std::int64_t j = left + 4 * threadIdx.x;
+    const std::int64_t end = (c + 1) * chunk < n ? (c + 1) * chunk : n;
+    Four<T> sum{};
+    if (j < inner) {
+#pragma unroll 4
+      for (std::int64_t i = c * chunk + threadIdx.y; i < end; i += kColumnGroups) {
+        const Four<T> four = f.four(i, j);
+#pragma unroll
+        for (int u = 0; u < 4; ++u) sum.x[u] += four.x[u];
+      }
+    }
+    meet[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    const int column = threadIdx.y * kColumnLanes + threadIdx.x;
+    if (column < kColumns && left + column < inner) {
+      const auto of_group = [&](int group) { return meet[group][column / 4].x[column % 4]; };
+      T total = of_group(0);
+      for (int group = 1; group < kColumnGroups; ++group) total += of_group(group);
+      partial[c * inner + left + column] = total;
+    }
+    __syncthreads();  // the next task reuses `meet`
+  }
+}
+
 /// partial[k, o, c, j] = sum of f(k, o, i, j) over the i of chunk c.
 template <int K, class T, class F> void column_chunks(std::int64_t outer, std::int64_t n,
                                                       std::int64_t inner, std::int64_t chunks,
                                                       std::int64_t chunk, const F& f, T* partial) {
   static_assert(K <= kColumnGroups);
+  if constexpr (InFours<F>) {
+    static_assert(K == 1);
+    if (outer == 1 && f.has_fours()) {
+      const std::int64_t tasks = chunks * ceil_div(inner, 4 * kColumnLanes);
+      if (tasks == 0) return;
+      return launch(
+          {kernel_label<F>("column fours"), grid_for(tasks, 1), dim3(kColumnLanes, kColumnGroups)},
+          column_fours_kernel<T, F>,
+          ColumnChunks<T, F>{outer, n, inner, chunks, chunk, f, partial});
+    }
+  }
   const std::int64_t tasks = outer * chunks * ceil_div(inner, kColumnLanes);
   if (tasks == 0) return;
   launch({kernel_label<F>("column chunks"), grid_for(tasks, 1), dim3(kColumnLanes, kColumnGroups)},

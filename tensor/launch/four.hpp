@@ -12,7 +12,7 @@ template <class T> struct alignas(sizeof(T) < 4 ? 4 * sizeof(T) : 16) Four {
   /// Those at an aligned address.
   __device__ static Four at(const T* from) { return *reinterpret_cast<const Four*>(from); }
   __device__ void store(T* to) const { *reinterpret_cast<Four*>(to) = *this; }
-  __device__ static bool aligned(const T* at) {
+  __host__ __device__ static bool aligned(const T* at) {
     return reinterpret_cast<std::uintptr_t>(at) % alignof(Four) == 0;
   }
 };

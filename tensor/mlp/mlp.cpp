@@ -51,8 +51,7 @@ MlpForward by_definition(const Tensor& x, const MlpWeights& w, const Dropout& hi
   }
   saved.z = matmul(saved.norm.y, as_operand(w.in_weight, type), Op::none, Op::transpose, type);
   saved.u = bias_gelu_dropout(saved.z, w.in_bias, hidden);
-  const Tensor out = linear(saved.u, as_operand(w.out_weight, type), w.out_bias);
-  return {add_dropout(x, out, output), saved};
+  return {add_linear(x, saved.u, w.out_weight, w.out_bias, output), saved};
 }
 
 // do = drop2(dy)      dW2 = doᵀ u    db2 = sum of do's rows
@@ -63,8 +62,7 @@ MlpGradients backward_by_definition(const Tensor& x, const MlpWeights& w, const 
                                     const Tensor& dy) {
   const std::int64_t rows = x.rows(), e = x.cols(), f = w.in_bias.numel();
   const DType type = saved.u.dtype();
-  const auto [dout, dout_bias] =
-      operand_and_sums(dropout(dy, output).reshape({rows, e}), type);  // [B N, E], [E]
+  const auto [dout, dout_bias] = operand_and_sums(dy, type, output);  // [B N, E], [E]
   const Tensor du =
       matmul(dout, as_operand(w.out_weight, type), Op::none, Op::none, type);  // [B N, F]
   const Tensor dz =

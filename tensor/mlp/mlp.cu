@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float& z = entry(u, half, i);  // u from here on
-          z = gelu_of(z + bias.x[i]).value * keep_hidden.factor(half, 0, i);
+          z = gelu(z + bias.x[i]).value * keep_hidden.factor(half, 0, i);
         }
       }
       keep_hidden.advance();
@@ -216,10 +216,10 @@ struct Work {
               s.inputs[token + 8 * eight + 2 * at.t + i].kept[at.g / 2] >> (4 * at.warp + at.g % 2);
 #pragma unroll
           for (int half = 0; half < 2; ++half) {  // channels that differ by 2
-            const Gelu gelu = gelu_of(u[eight].x[half][i] + bias[half]);
+            const Gelu found = gelu(u[eight].x[half][i] + bias[half]);
             const float factor = (bits >> (2 * half) & 1u) != 0 ? plan.hidden.scale : 0.0f;
-            u[eight].x[half][i] = gelu.value * factor;
-            dz[eight].x[half][i] *= gelu.derivative * factor;
+            u[eight].x[half][i] = found.value * factor;
+            dz[eight].x[half][i] *= found.derivative * factor;
             sums.in_bias[half] += dz[eight].x[half][i];
           }
         }

@@ -3,7 +3,7 @@
 
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/cuda.hpp"
-#include "tensor/mlp/gelu.hpp"
+#include "tensor/launch/gelu.hpp"
 #include "tensor/mlp/mlp_plan.hpp"
 #include "tensor/tokens/token_tiles.hpp"
 
@@ -35,10 +35,6 @@ struct Weights {
     load_vector(a.in_bias, plan.f, in_bias);
   }
 };
-
-__device__ __forceinline__ Gelu gelu_of(float z) {
-  return gelu(z, cuda::ptx::exp2, cuda::ptx::reciprocal);
-}
 
 /// Over the four lanes of a row.
 __device__ inline float row_sum(float x) { return cuda::warp_reduce_up<1, 4>(x); }

@@ -11,6 +11,7 @@
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
+#include "tensor/launch/four.hpp"
 #include "tensor/projection/heads_plan.hpp"
 
 namespace skytape::tensor {
@@ -22,15 +23,35 @@ template <class T, class Y> struct GatheredEntry {
   OfEach<const T> parts;  // [B, H, N, D]
   Y* rows;                // [B N, P H D]
   HD T operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
-    const std::int64_t p = plan.part_of(j);
-    const T* const from = parts.at(p);
-    const T value = from == nullptr
-                        ? T(0)
-                        : from[plan.place_of_row(i) + plan.place_in_part(j - p * plan.out())];
+    const T* const from = place(i, j);
+    const T value = from == nullptr ? T(0) : *from;
     rows[i * plan.columns() + j] = static_cast<Y>(value);
     return value;
   }
   HD T operator()(int k, std::int64_t o, std::int64_t i) const { return (*this)(k, o, i, 0); }
+  [[nodiscard]] bool has_fours() const {  // each of one head
+    using Four = cuda::Four<T>;
+    return plan.d % 4 == 0 && Four::aligned(parts.first) && Four::aligned(parts.second) &&
+           Four::aligned(parts.third) && cuda::Four<Y>::aligned(rows);
+  }
+  __device__ cuda::Four<T> four(std::int64_t i, std::int64_t j) const {
+    cuda::Four<T> values{};
+    if (const T* const from = place(i, j); from != nullptr) values = cuda::Four<T>::at(from);
+    cuda::Four<Y> stored;
+#pragma unroll
+    for (int u = 0; u < 4; ++u) stored.x[u] = static_cast<Y>(values.x[u]);
+    stored.store(rows + i * plan.columns() + j);
+    return values;
+  }
+
+ private:
+  /// Null: the part is zero.
+  __device__ const T* place(std::int64_t i, std::int64_t j) const {
+    const std::int64_t p = plan.part_of(j);
+    const T* const from = parts.at(p);
+    return from == nullptr ? nullptr
+                           : from + plan.place_of_row(i) + plan.place_in_part(j - p * plan.out());
+  }
 };
 
 /// A row [P H D] with its biases, stored by head.
@@ -39,15 +60,34 @@ struct SplitRow {
   const float* rows;         // [B N, P H D]
   OfEach<const float> bias;  // [H D] or null
   float* y;                  // [P, B, H, N, D]
-  template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
+  template <class Team> __device__ void operator()(std::int64_t row, const Team& team) const {
     const float* const from = rows + row * plan.columns();
     float* const to = y + plan.place_of_row(row);
-    team.each(plan.columns(), [&](std::int64_t column) {
-      const std::int64_t p = plan.part_of(column), own = column - p * plan.out();
-      const float* const b = bias.at(p);
-      to[p * plan.part_size() + plan.place_in_part(own)] =
-          b == nullptr ? from[column] : from[column] + b[own];
+    if (plan.d % 4 != 0) {
+      return team.each(plan.columns(), [&](std::int64_t column) {
+        const auto [place, bias_of_column] = find(column);
+        to[place] = from[column] + (bias_of_column == nullptr ? 0.0f : *bias_of_column);
+      });
+    }
+    team.each(plan.columns() / 4, [&](std::int64_t four) {  // of one head
+      const auto [place, bias_of_column] = find(4 * four);
+      auto values = cuda::load_four(from, static_cast<int>(4 * four), plan.columns());
+      const auto biases = cuda::load_four(bias_of_column, 0, 4);
+#pragma unroll
+      for (int u = 0; u < 4; ++u) values.x[u] += biases.x[u];
+      cuda::store_four(values, to + place, 0, 4);
     });
+  }
+
+ private:
+  struct Place {
+    std::int64_t at;    // from that of the row's first column
+    const float* bias;  // null: none
+  };
+  __device__ Place find(std::int64_t column) const {
+    const std::int64_t p = plan.part_of(column), own = column - p * plan.out();
+    const float* const b = bias.at(p);
+    return {p * plan.part_size() + plan.place_in_part(own), b == nullptr ? nullptr : b + own};
   }
 };
 

@@ -50,9 +50,7 @@ Tensor merge_heads(const Tensor& x, const Tensor& a, const Tensor& weight, const
     }
     return y;
   }
-  const DType type = operand_type(x, weight);
-  const Tensor out = linear(merged(a, type), as_operand(weight, type), bias);  // [B N, E]
-  return add_dropout(x, out.reshape(x.shape()), dropout);
+  return add_linear(x, merged(a, operand_type(x, weight)), weight, bias, dropout);
 }
 
 // do = drop(dy)   dW = doᵀ merge(a)   db = sum of do's rows   merge(da) = do W
@@ -69,8 +67,7 @@ MergeGradients merge_heads_backward(const Tensor& a, const Tensor& weight, const
             all.slice(weight.numel(), all.numel())};
   }
   const DType type = operand_type(dy, weight);
-  const auto [rows, sums] = operand_and_sums(  // [B N, E], [E]
-      tensor::dropout(dy, dropout).reshape({dy.rows(), dy.cols()}), type);
+  const auto [rows, sums] = operand_and_sums(dy, type, dropout);  // [B N, E], [E]
   const Shape side_by_side{a.size(0), a.size(2), a.size(1), a.size(3)};
   return {swap_middle(matmul(rows, as_operand(weight, type)).reshape(side_by_side)),
           matmul(rows, merged(a, type), Op::transpose, Op::none), sums};

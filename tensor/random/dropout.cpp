@@ -51,13 +51,19 @@ Tensor dropout(const Tensor& x, const Dropout& options) {
   return y;
 }
 
-Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& options) {
+Tensor add_dropout(const Tensor& residual, const Tensor& x, const Tensor& bias,
+                   const Dropout& options) {
   require_same_kind("add_dropout", {&residual, &x});
   ENSURE(residual.shape() == x.shape(), "add_dropout: shapes differ: residual ", residual, ", x ",
          x);
   const DropoutPlan p = dropout_plan("add_dropout", x.shape(), x.device(), options);
+  if (bias.defined()) {
+    require_same_kind("add_dropout", {&x, &bias});
+    ENSURE(bias.shape() == Shape{x.size(2)}, "add_dropout: expected a bias [E] for x ", x, ", got ",
+           bias);
+  }
   Tensor y = empty_like(x);  // [B, N, E]
-  on_device(x.device(), [&](auto tag) { add_dropout_on(tag, p, residual, x, y); });
+  on_device(x.device(), [&](auto tag) { add_dropout_on(tag, p, residual, x, bias, y); });
   return y;
 }
 

@@ -31,8 +31,10 @@ inline constexpr int kDropoutChunk = 128;
 /// copied, where nothing is dropped.
 [[nodiscard]] Tensor dropout(const Tensor& x, const Dropout& options);
 
-/// residual + dropout(x), one pass. Same shapes.
-[[nodiscard]] Tensor add_dropout(const Tensor& residual, const Tensor& x, const Dropout& options);
+/// residual + dropout(x + bias), one pass. residual, x: [B, N, E], bias: [E] or undefined, which adds
+/// nothing.
+[[nodiscard]] Tensor add_dropout(const Tensor& residual, const Tensor& x, const Tensor& bias,
+                                 const Dropout& options);
 
 /// y = dropout(gelu(x + bias)) and its backward (dx; dbias is its column sum). x: [B, N, F], bias:
 /// [F]. Where products gave x as bf16 and read the result (gemm/operand.hpp), x, dy and what is

@@ -1,6 +1,9 @@
 // Dropout and its fusions: memory is walked in chunks of 128 elements that share Philox counters.
 #include "tensor/random/dropout.hpp"
 
+#include <type_traits>
+
+#include "tensor/launch/gelu.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/dropout_chunks.hpp"
 #include "tensor/random/dropout_plan.hpp"
@@ -11,7 +14,7 @@ namespace {
 template <class T> struct Factor {
   T* y;  // [B, N, E]
   HD auto at(std::int64_t base) const {
-    return [y = y + base](std::int64_t i, T factor) { y[i] = factor; };
+    return run_of_entries(y + base, [](T factor) { return factor; });
   }
 };
 
@@ -19,7 +22,8 @@ template <class T> struct Multiply {
   const T* x;  // [B, N, E]
   T* y;        // [B, N, E]
   HD auto at(std::int64_t base) const {
-    return [x = x + base, y = y + base](std::int64_t i, T factor) { y[i] = x[i] * factor; };
+    return run_of_entries(
+        y + base, [](T factor, T value) { return value * factor; }, x + base);
   }
 };
 
@@ -28,9 +32,8 @@ template <class T> struct MultiplyAdd {
   const T* x;         // [B, N, E]
   T* y;               // [B, N, E]
   HD auto at(std::int64_t base) const {
-    return [residual = residual + base, x = x + base, y = y + base](std::int64_t i, T factor) {
-      y[i] = residual[i] + x[i] * factor;
-    };
+    const auto f = [](T factor, T r, T value) { return r + value * factor; };
+    return run_of_entries(y + base, f, residual + base, x + base);
   }
 };
 
@@ -40,35 +43,60 @@ HD std::int64_t column(std::int64_t base, std::int64_t width) {
   return remainder < 0 ? remainder + width : remainder;
 }
 
-// GELU computes in T; its operands and results are S in memory.
+template <class T> struct BiasMultiplyAdd {
+  const T* residual;   // [B, N, E]
+  const T* x;          // [B, N, E]
+  const T* bias;       // [E], continued periodically as far as a chunk reaches
+  T* y;                // [B, N, E]
+  std::int64_t width;  // E
+  HD auto at(std::int64_t base) const {
+    const auto f = [](T factor, T r, T value, T b) { return r + (value + b) * factor; };
+    return run_of_entries(y + base, f, residual + base, x + base, bias + column(base, width));
+  }
+};
+
+// GELU computes in T; its operands and results are S in memory. On a GPU those of bf16 need no erf,
+// whose instructions would take longer than the memory.
+
+/// gelu(z) and its derivative.
+template <class S, class T> HD T gelu_value(T z) {
+#ifdef __CUDACC__
+  if constexpr (std::is_same_v<S, Bf16>) return gelu(z).value;
+#endif
+  return z * math::normal_cdf(z);
+}
+template <class S, class T> HD T gelu_slope(T z) {
+#ifdef __CUDACC__
+  if constexpr (std::is_same_v<S, Bf16>) return gelu(z).derivative;
+#endif
+  return math::normal_cdf(z) + z * math::normal_pdf(z);
+}
 
 template <class T, class S> struct BiasGelu {
   const S* x;          // [B, N, F]
-  const T* bias;       // [F], continued periodically as far as a chunk reaches
+  const T* bias;       // as in BiasMultiplyAdd
   S* y;                // [B, N, F]
   std::int64_t width;  // F
   HD auto at(std::int64_t base) const {
-    return
-        [x = x + base, bias = bias + column(base, width), y = y + base](std::int64_t i, T factor) {
-          const T z = static_cast<T>(x[i]) + bias[i];
-          y[i] = static_cast<S>(z * math::normal_cdf(z) * factor);
-        };
+    const auto f = [](T factor, S value, T b) {
+      return static_cast<S>(gelu_value<S>(static_cast<T>(value) + b) * factor);
+    };
+    return run_of_entries(y + base, f, x + base, bias + column(base, width));
   }
 };
 
 template <class T, class S> struct BiasGeluBackward {
   const S* x;          // [B, N, F]
-  const T* bias;       // as in BiasGelu
+  const T* bias;       // as in BiasMultiplyAdd
   const S* dy;         // [B, N, F]
   S* dx;               // [B, N, F]
   std::int64_t width;  // F
   HD auto at(std::int64_t base) const {
-    return [x = x + base, bias = bias + column(base, width), dy = dy + base, dx = dx + base](
-               std::int64_t i, T factor) {
-      const T z = static_cast<T>(x[i]) + bias[i];
-      const T slope = math::normal_cdf(z) + z * math::normal_pdf(z);
-      dx[i] = static_cast<S>(static_cast<T>(dy[i]) * factor * slope);
+    const auto f = [](T factor, S value, T b, S d) {
+      const T slope = gelu_slope<S>(static_cast<T>(value) + b);
+      return static_cast<S>(static_cast<T>(d) * factor * slope);
     };
+    return run_of_entries(dx + base, f, x + base, bias + column(base, width), dy + base);
   }
 };
 
@@ -108,9 +136,12 @@ void dropout_on(Backend, const DropoutPlan& plan, const Tensor& x, Tensor& y) {
 }
 
 void add_dropout_on(Backend, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
-                    Tensor& y) {
+                    const Tensor& bias, Tensor& y) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    each_entry<T>(plan, MultiplyAdd<T>{residual.data<T>(), x.data<T>(), y.data<T>()});
+    const T *const r = residual.data<T>(), *const from = x.data<T>();
+    if (!bias.defined()) return each_entry<T>(plan, MultiplyAdd<T>{r, from, y.data<T>()});
+    const Tensor b = periodic<T>(bias);
+    each_entry<T>(plan, BiasMultiplyAdd<T>{r, from, b.data<T>(), y.data<T>(), bias.numel()});
   });
 }
 

@@ -3,10 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/dropout_plan.hpp"
 #include "tensor/random/philox.hpp"
+#ifdef __CUDACC__
+#include "tensor/random/dropout_fours.hpp"
+#endif
 
 namespace skytape::tensor {
 
@@ -53,8 +57,29 @@ template <class T, class Entry> struct Chunks {
   }
 };
 
-template <class T, class Entry> void each_entry(const DropoutPlan& plan, const Entry& entry) {
+/// Returns a run of entries: to[i] = f(factor, from[i]...), or as much of four entries from i on where
+/// it is called with a Four of factors.
+template <class To, class F, class... From>
+HD auto run_of_entries(To* to, const F& f, const From*... from) {
+  return [=](std::int64_t i, const auto& factor) {
+#ifdef __CUDACC__
+    if constexpr (std::is_class_v<std::remove_cvref_t<decltype(factor)>>) {
+      return store_entries(i, factor, to, f, from...);
+    } else
+#endif
+    {
+      to[i] = f(factor, from[i]...);
+    }
+  };
+}
+
+/// `in_fours`: where a GPU has chunks that allow it, f is called with a Four of factors.
+template <class T, class Entry> void each_entry(const DropoutPlan& plan, const Entry& entry,
+                                                [[maybe_unused]] bool in_fours = true) {
   if (plan.ranges * plan.range_size == 0) return;
+#ifdef __CUDACC__
+  if (in_fours && has_fours(plan)) return each_four<T>(plan, entry);
+#endif
   // A range of s elements that starts anywhere in a chunk touches at most this many.
   const std::int64_t per_range = (plan.range_size + 2 * (philox::kChunk - 1)) / philox::kChunk;
   rows(plan.ranges * per_range, philox::kChunk, Chunks<T, Entry>{plan, per_range, entry});

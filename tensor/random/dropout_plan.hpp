@@ -28,9 +28,9 @@ struct DropoutPlan {
 void dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, Tensor& y);
 void dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, Tensor& y);
 void add_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
-                    Tensor& y);
+                    const Tensor& bias, Tensor& y);
 void add_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& residual, const Tensor& x,
-                    Tensor& y);
+                    const Tensor& bias, Tensor& y);
 void bias_gelu_dropout_on(Cpu, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,
                           Tensor& y);
 void bias_gelu_dropout_on(Cuda, const DropoutPlan& plan, const Tensor& x, const Tensor& bias,

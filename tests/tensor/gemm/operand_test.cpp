@@ -47,19 +47,40 @@ TEST_CASE("an operand is kept in bf16 by CUDA at that precision, where both size
 }
 
 TEST_CASE("an operand in bf16 has the rounded numbers, and the sums of the others") {
-  const Tensor x = draw({1030, 36}, 1, Device::cpu);
-  CHECK(as_operand(x, DType::f32).raw() == x.raw());
+  CHECK(as_operand(draw({8, 4}, 1, Device::cpu), DType::f32).dtype() == DType::f32);
   if (!cuda_or_skip()) return;
   const PrecisionScope scope(Device::cuda, Precision::bf16);
-  const Tensor here = x.to(Device::cuda);
-  const std::vector<double> rounded = tensor::as_multiplied(here).to_vector();
-  CHECK(rounded != x.to_vector());
-  CHECK(as_operand(here, DType::bf16).to_vector() == rounded);
-  const auto [operand, sums] = tensor::operand_and_sums(here, DType::bf16);
-  CHECK(operand.to_vector() == rounded);
-  CHECK(sums.to_vector() == tensor::sum(here, 0).to_vector());
-  CHECK(tensor::operand_sums(operand).to_vector() ==
-        tensor::operand_sums(tensor::as_multiplied(here)).to_vector());
+  for (const std::int64_t n : {36, 35, 260}) {  // columns in fours, one by one, beyond a block's
+    const Tensor x = draw({1032, n}, 1);
+    const std::vector<double> rounded = tensor::as_multiplied(x).to_vector();
+    CHECK(rounded != x.to_vector());
+    CHECK(as_operand(x, DType::bf16).to_vector() == rounded);
+    const auto [operand, sums] = tensor::operand_and_sums(x, DType::bf16);
+    CHECK(operand.to_vector() == rounded);
+    CHECK(sums.to_vector() == tensor::sum(x, 0).to_vector());
+    CHECK(tensor::operand_sums(operand).to_vector() ==
+          tensor::operand_sums(tensor::as_multiplied(x)).to_vector());
+  }
+}
+
+TEST_CASE("an operand behind dropout, and its sums, are those of dropout's result") {
+  if (!cuda_or_skip()) return;
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  // Whole chunks of 128 element numbers in a row; rows of other widths; sequences that were trimmed.
+  for (const std::int64_t n : {256, 128, 36}) {
+    for (const std::int64_t nominal : {0, 12, 13}) {
+      const Tensor x = draw({3, 12, n}, 1);
+      const Dropout options{0.3, {7, {}}, 2, nominal};
+      CAPTURE(n);
+      CAPTURE(nominal);
+      const auto found = tensor::operand_and_sums(x, DType::bf16, options);
+      const Tensor dropped = tensor::dropout(x, options).reshape({36, n});
+      const auto want = tensor::operand_and_sums(dropped, DType::bf16);
+      CHECK(found.operand.shape() == Shape({36, n}));
+      CHECK(found.operand.to_vector() == want.operand.to_vector());
+      CHECK(found.sums.to_vector() == want.sums.to_vector());
+    }
+  }
 }
 
 TEST_CASE("products of bf16 operands are those of the rounded numbers, f32 or rounded to bf16") {

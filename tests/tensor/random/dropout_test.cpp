@@ -129,17 +129,20 @@ TEST_CASE("the dropout fusions multiply by the factors") {
       const Tensor bias = draw({shape[2]}, 4, dtype);
       const std::vector<double> vx = x.to_vector(), vr = r.to_vector(), vdy = dy.to_vector();
       const std::vector<double> vb = bias.to_vector();
-      std::vector<double> y(keep.size()), sum(keep.size()), activated(keep.size()), dx(keep.size());
+      std::vector<double> y(keep.size()), sum(keep.size()), biased(keep.size());
+      std::vector<double> activated(keep.size()), dx(keep.size());
       for (std::size_t i = 0; i < keep.size(); ++i) {
         const double z = vx[i] + vb[i % vb.size()];
         y[i] = vx[i] * keep[i];
         sum[i] = vr[i] + y[i];
+        biased[i] = vr[i] + z * keep[i];
         activated[i] = gelu(z) * keep[i];
         dx[i] = vdy[i] * keep[i] * gelu_slope(z);
       }
       CAPTURE(shape);
       check_close(dropout(x, o).to_vector(), y, tolerance);
-      check_close(add_dropout(r, x, o).to_vector(), sum, tolerance);
+      check_close(add_dropout(r, x, {}, o).to_vector(), sum, tolerance);
+      check_close(add_dropout(r, x, bias, o).to_vector(), biased, tolerance);
       check_close(bias_gelu_dropout(x, bias, o).to_vector(), activated, tolerance);
       check_close(bias_gelu_dropout_backward(x, bias, o, dy).to_vector(), dx, tolerance);
       if (dtype == DType::f64) continue;
@@ -163,7 +166,7 @@ TEST_CASE("rate 0 is the identity, needs no step and shares the memory") {
         std::vector<double>(300, 1.0));
   const std::vector<double> vx = x.to_vector(), vb = bias.to_vector();
   const std::vector<double> activated = bias_gelu_dropout(x, bias, none).to_vector();
-  const std::vector<double> doubled = add_dropout(x, x, none).to_vector();
+  const std::vector<double> doubled = add_dropout(x, x, {}, none).to_vector();
   for (std::size_t i = 0; i < vx.size(); ++i) {
     CHECK(activated[i] == doctest::Approx(gelu(vx[i] + vb[i % 30])).epsilon(1e-12));
     CHECK(doubled[i] == 2 * vx[i]);
@@ -238,7 +241,7 @@ TEST_CASE("dropout refuses wrong rates, shapes and lengths") {
   CHECK_THROWS_WITH_AS((void)dropout(x, {0.1, {}, 0, 7}),
                        "dropout: nominal_length 7 is shorter than the sequences of [2, 8, 4]",
                        Error);
-  CHECK_THROWS_WITH_AS((void)add_dropout(x, x.reshape({4, 4, 4}), {0.1, {}}),
+  CHECK_THROWS_WITH_AS((void)add_dropout(x, x.reshape({4, 4, 4}), {}, {0.1, {}}),
                        doctest::Contains("add_dropout: shapes differ: residual f32[2, 8, 4]@cpu"),
                        Error);
   const Tensor bias = Tensor::zeros({3}, DType::f32, Device::cpu);

@@ -1,4 +1,4 @@
-#include "tensor/mlp/gelu.hpp"
+#include "tensor/launch/gelu.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -2,6 +2,9 @@
 #pragma once
 
 #include "tensor/launch/math.hpp"
+#ifdef __CUDACC__
+#include "tensor/launch/fast_math.hpp"
+#endif
 
 namespace skytape::tensor {
 
@@ -23,5 +26,8 @@ HD inline Gelu gelu(float z, const Exp2& exp2, const Reciprocal& reciprocal) {
   const float slope = tail - size * density;  // the derivative at -|z|; at |z| it is 1 - slope
   return {math::max(z, 0.0f) - size * tail, z < 0 ? slope : 1 - slope};
 }
+#ifdef __CUDACC__
+__device__ inline Gelu gelu(float z) { return gelu(z, cuda::ptx::exp2, cuda::ptx::reciprocal); }
+#endif
 
 }  // namespace skytape::tensor
