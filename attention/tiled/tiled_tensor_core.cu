@@ -73,22 +73,25 @@ template <Precision kPrecision> using Operands =
 
 // If registers allow it a warp owns two fragments: a read from shared memory and each
 // instruction's address then serve twice as many pairs, and one fragment's chain of instructions
-// fills the other's waits.
+// fills the other's waits. The key gradient's two sums allow it for narrow heads alone.
 template <Precision kPrecision, int kWidth> using OwnProducts =
+    Products<kPrecision, kWidth, kPrecision == Precision::bf16 ? 2 : 1>;
+template <Precision kPrecision, int kWidth> using KeyProducts =
     Products<kPrecision, kWidth, kPrecision == Precision::bf16 && kWidth <= 32 ? 2 : 1>;
 
 // Resident blocks of a multiprocessor; one more makes ptxas spill.
 template <class P> constexpr int forward_resident(Score score, bool drops) {
   const bool gaussian = score == Score::gaussian;
+  if (P::kWidth > 32) return 2;
   if (P::kTall > 1) return gaussian && !drops ? 4 : 3;
-  if (P::kWidth > 32) return P::Core::kHasLdmatrix ? 3 : 2;
   return gaussian && drops ? 3 : 4;
 }
 template <class P> constexpr int key_resident() {
   return P::kTall > 1 ? 3 : P::kWidth > 32 ? 1 : 2;
 }
 template <class P> constexpr int query_resident(bool drops) {
-  if (P::kTall > 1 || P::kWidth > 32) return 3;
+  if (P::kWidth > 32) return P::kTall > 1 ? 2 : 3;
+  if (P::kTall > 1) return 3;
   return drops ? 4 : 5;
 }
 
@@ -178,10 +181,10 @@ __device__ float e_of(float weight, float dp, bool keep, float keep_scale, float
 
 /// dk and dv: own rows are keys, columns of scores are queries.
 template <Precision kPrecision, int kWidth, bool kDrops>
-__global__ void __launch_bounds__(kKeyThreads<OwnProducts<kPrecision, kWidth>>,
-                                  key_resident<OwnProducts<kPrecision, kWidth>>())
+__global__ void __launch_bounds__(kKeyThreads<KeyProducts<kPrecision, kWidth>>,
+                                  key_resident<KeyProducts<kPrecision, kWidth>>())
     key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
-  using P = OwnProducts<kPrecision, kWidth>;
+  using P = KeyProducts<kPrecision, kWidth>;
   constexpr int kTall = P::kTall;
   auto& shared = *reinterpret_cast<Shared<QueryTile<P>>*>(cuda::dynamic_shared());
   const LaneMap at;
@@ -390,8 +393,9 @@ void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
   dispatch(plan, arrays, [&]<Precision kPrecision, int kWidth, bool kDrops>() {
     using P = OwnProducts<kPrecision, kWidth>;
+    using K = KeyProducts<kPrecision, kWidth>;
     const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
-    start<P, Owns::keys, Shared<QueryTile<P>>>("key gradient on tensor cores",
+    start<K, Owns::keys, Shared<QueryTile<K>>>("key gradient on tensor cores",
                                                key_gradient_kernel<kPrecision, kWidth, kDrops>,
                                                plan, arrays, operands.tiles);
     start<P, Owns::queries, Shared<KeyTile<P>>>("query gradient on tensor cores",
