@@ -6,7 +6,7 @@
 #   PYTHON, PEER  interpreter with PyTorch, and another baseline's file, for the group race
 #   ARENA    flags of the grid (--seeds 3, --budget 2m, --set conv_width=0, …); it continues from
 #            OUT/arena.tar.gz if that was copied there, and leaves it for the next time
-ALL_CHECKS="smoke tests steps kernels bench race train arena goldens races sanitizers long"
+ALL_CHECKS="smoke tests steps kernels bench race real lengths train arena goldens races sanitizers long"
 : "${DATA:=datasets}" "${PYTHON:=python3}" "${PEER:=train/lab/baseline/torch_baseline.py}"
 : "${PRECISIONS:=bf16 fp32 tf32}" "${BENCH_LENGTHS:=2048 1024 4096}"
 [ -n "${GOLDENS:-}" ] || GOLDENS=$([ -e "$B/goldens" ] && echo "$B/goldens" || echo tests/goldens)
@@ -29,6 +29,7 @@ cuda_tests() {
 check_tests() {
   local file name
   while read -r file; do
+    [ "$file" != tests/train/step/gpu_steps_test.cpp ] || continue # they are the group steps
     name=${file#tests/} name=${name%_test.cpp}
     beside "test-${name//\//-}" 150 cuda_tests -sf="*$file" -tse=gpu
   done < <(cuda_test_files)
@@ -64,6 +65,43 @@ race() {
     --out "$RESULTS/race"
 }
 check_race() { run race 400 race; }
+
+# BERT-base and MiniLM beside PyTorch, 16,384 tokens a batch; attention alone beside its fused kernels.
+REAL="bert-base:512:softmax_sdpa:256 bert-base:2048:softmax_sdpa,linformer:256 bert-base:8192:softmax_sdpa,linformer:256
+  bert-base:2048:skyformer:128 bert-base:8192:skyformer:128 minilm:512:softmax_sdpa:256 minilm:2048:softmax_sdpa:256"
+has_torch() { "$PYTHON" -c 'import torch; assert torch.cuda.is_available()'; }
+# real_case SIZE N METHODS FEATURES [--forward]
+real_case() {
+  has_torch || return 77
+  "$PYTHON" train/lab/baseline/race.py --skytape "$LAB" --device cuda --rounds 1 --steps 20 --size "$1" \
+    --n "$2" --batch $((16384 / $2)) --methods "$3" --features "$4" --out "$RESULTS/real-$3-$4" "${@:5}"
+}
+fused_attention() {
+  has_torch || return 77
+  "$PYTHON" train/lab/baseline/fused_attention.py --heads 12 --width 64
+  "$PYTHON" train/lab/baseline/fused_attention.py --heads 12 --width 32
+}
+check_real() {
+  local size n methods features
+  run fused-attention 90 fused_attention
+  for n in 512 2048 8192; do
+    run "kernels-bert-base-$n" 90 "$LAB" bench --kernels --device cuda --precision bf16 --size bert-base --steps 10 \
+      --n "$n" --batch $((16384 / n)) --features 128 --attention softmax,linformer,skyformer \
+      --json "$RESULTS/kernels-bert-base-$n.json"
+  done
+  for case in $REAL; do
+    IFS=: read -r size n methods features <<<"$case"
+    run "real-$size-$n-$methods" 200 real_case "$size" "$n" "$methods" "$features"
+  done
+  for n in 512 2048; do run "real-bert-base-$n-forward" 150 real_case bert-base "$n" softmax_sdpa 256 --forward; done
+}
+# Linformer's Table 3 and every method at BERT-base's width: from which length on each pays.
+check_lengths() {
+  run linformer-table-3 300 "$LAB" cost --tables inference --device cuda --precision bf16 --size bert-base --layers 2 \
+    --materialised 60 --memory 130 --out "$RESULTS/linformer-table-3"
+  run lengths 300 "$LAB" bench --device cuda --precision bf16 --size bert-base --layers 1 --forward --no-rates \
+    --attention all --tokens 16384 --n 512,2048,8192 --features 256 --rounds 1 --json "$RESULTS/lengths.json"
+}
 
 listops_data() { run listops-data 90 "$LAB" data --task listops --data "$DATA"; }
 check_train() {
@@ -125,6 +163,9 @@ check_sanitizers() {
   local ops=("$LAB" bench --device cuda --attention all --n 250 --batch 2 --features 16 --steps 1 --no-rates)
   for precision in $PRECISIONS; do
     beside "memcheck-ops-$precision" 300 sanitized memcheck "${ops[@]}" --precision "$precision"
+    # Models as wide as BERT-base have kernels of their own.
+    beside "memcheck-wide-$precision" 200 sanitized memcheck "${ops[@]/all/softmax,skyformer,linformer,performer}" \
+      --size bert-base --layers 1 --precision "$precision"
     # Each precision has kernels of its own for tiled attention and for the inverse.
     for method in softmax skyformer $([ "$precision" != bf16 ] || echo reformer); do
       training "$method" "$precision"
