@@ -4,8 +4,9 @@
 #   GOLDENS  folder of reference vectors (default: the bundle's, or tests/goldens)
 #   PRECISIONS, BENCH_LENGTHS  of the benchmark and the sanitizers
 #   PYTHON, PEER  interpreter with PyTorch, and another baseline's file, for the group race
-#   ARENA    flags of the grid (--seeds 3, --budget 2m, --set conv_width=0, …); it continues from
+#   ARENA    flags of the grid (default --attentions skyformer --jobs 5); it continues from
 #            OUT/arena.tar.gz if that was copied there, and leaves it for the next time
+#   TASKS    of the grid (default: all five), as far as their data are at hand
 ALL_CHECKS="smoke tests steps kernels bench race real lengths train arena goldens races sanitizers long"
 : "${DATA:=datasets}" "${PYTHON:=python3}" "${PEER:=train/lab/baseline/torch_baseline.py}"
 : "${PRECISIONS:=bf16 fp32 tf32}" "${BENCH_LENGTHS:=2048 1024 4096}"
@@ -118,7 +119,8 @@ check_long() {
 # Recipe skytape on every task whose data are here, several at a time. What is not finished in time
 # keeps its state, in arena.tar.gz.
 data_of() { "$LAB" data --task "$1" --data "$DATA" || return 77; }
-pack_arena() {
+pack_arena() { # weights only of cells that are to be continued
+  find "$1" -name result.json -execdir sh -c 'rm -f ./*.safetensors' \;
   tar -C "$1" -czf "$OUT/arena.tar.gz.part" . 2>/dev/null # runs that still write are whole next time
   mv "$OUT/arena.tar.gz.part" "$OUT/arena.tar.gz"
 }
@@ -126,7 +128,7 @@ check_arena() {
   local task tasks='' runs=$scratch/arena-runs packer
   mkdir -p "$runs"
   [ ! -e "$OUT/arena.tar.gz" ] || tar -C "$runs" -xzf "$OUT/arena.tar.gz"
-  for task in listops image text pathfinder retrieval; do
+  for task in ${TASKS:-listops image text pathfinder retrieval}; do
     run "arena-data-$task" 120 data_of "$task" && tasks+=,$task
   done
   if [ -z "$tasks" ]; then
@@ -137,11 +139,10 @@ check_arena() {
   packer=$!
   disown
   # shellcheck disable=SC2086  # ARENA is a list
-  run arena 480 "$LAB" lra --tasks "${tasks#,}" --attentions skyformer --jobs 5 --device cuda --data "$DATA" \
-    --out "$runs" ${ARENA:-}
+  run arena 560 "$LAB" lra --tasks "${tasks#,}" ${ARENA:---attentions skyformer --jobs 5} --device cuda \
+    --data "$DATA" --out "$runs"
   kill "$packer"
   run arena-page 60 "$LAB" report --runs "$runs" --out "$RESULTS/arena"
-  find "$runs" -name result.json -execdir sh -c 'rm -f ./*.safetensors' \; # finished: weights stay here
   pack_arena "$runs"
 }
 
