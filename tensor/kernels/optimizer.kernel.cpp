@@ -4,20 +4,25 @@
 #include <type_traits>
 
 #include "tensor/core/tensor.hpp"
-#include "tensor/launch/launch.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 
 namespace skytape::tensor {
 namespace {
 
-// Entries of a team. It reads the scalars once, and on a GPU these reads are serial.
-constexpr std::int64_t kEntries = std::is_same_v<Backend, Cuda> ? 64 : 256;
+/// Entries of a team. It reads and divides the scalars once, in f64, which a GPU's lanes wait for:
+/// there a team of a small model has a four for each lane, that of a large one four of them.
+std::int64_t entries_of_team(std::int64_t all) {
+  if constexpr (std::is_same_v<Backend, Cuda>) return all < (std::int64_t{1} << 23) ? 128 : 512;
+  return 256;
+}
 
 template <class T> struct AdamwBlock {
   AdamwStep step;
-  T* values;           // flat
-  const T* gradients;  // flat
-  T* m;                // flat
-  T* v;                // flat
+  std::int64_t entries;  // of a team
+  T* values;             // flat
+  const T* gradients;    // flat
+  T* m;                  // flat
+  T* v;                  // flat
 
   template <class Team> HD void operator()(std::int64_t block, const Team& team) const {
     const double lr = step.hyper[0];
@@ -30,23 +35,17 @@ template <class T> struct AdamwBlock {
     const T epsilon = static_cast<T>(step.epsilon);
     const T clip =
         step.clip_value > 0 ? static_cast<T>(step.clip_value) : std::numeric_limits<T>::infinity();
-    const std::int64_t begin = step.begin + block * kEntries;
+    const std::int64_t begin = step.begin + block * entries;
     const std::int64_t left = step.end - begin;
-    T* const value = values + begin;
-    const T* const gradient = gradients + begin;
-    T* const m1 = m + begin;
-    T* const m2 = v + begin;
-    team.each(left < kEntries ? left : kEntries, [=](std::int64_t i) {
-      T g = gradient[i];
-      g = g > clip ? clip : g;  // written so that NaN stays NaN
+    const auto f = [=](T& x, const T gradient, T& first, T& second) {
+      T g = gradient > clip ? clip : gradient;  // written so that NaN stays NaN
       g = g < -clip ? -clip : g;
-      const T first = beta1 * m1[i] + one_minus_beta1 * g;
-      const T second = beta2 * m2[i] + one_minus_beta2 * g * g;
-      m1[i] = first;
-      m2[i] = second;
-      value[i] =
-          value[i] * decay - step_size * first / (math::sqrt(second) * inverse_root + epsilon);
-    });
+      first = beta1 * first + one_minus_beta1 * g;
+      second = beta2 * second + one_minus_beta2 * g * g;
+      x = x * decay - step_size * first / (math::sqrt(second) * inverse_root + epsilon);
+    };
+    update(team, math::min(left, entries), f, values + begin, gradients + begin, m + begin,
+           v + begin);
   }
 };
 
@@ -55,8 +54,10 @@ template <class T> struct AdamwBlock {
 void adamw_on(Backend, const AdamwStep& step, Tensor& values, const Tensor& gradients, Tensor& m,
               Tensor& v) {
   dispatch_float(values.dtype(), [&]<class T>() {
-    rows(ceil_div(step.end - step.begin, kEntries), kEntries,
-         AdamwBlock<T>{step, values.data<T>(), gradients.data<T>(), m.data<T>(), v.data<T>()});
+    const std::int64_t all = step.end - step.begin, entries = entries_of_team(all);
+    rows(ceil_div(all, entries), entries,
+         AdamwBlock<T>{step, entries, values.data<T>(), gradients.data<T>(), m.data<T>(),
+                       v.data<T>()});
   });
 }
 

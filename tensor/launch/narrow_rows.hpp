@@ -1,9 +1,10 @@
-// A loop over rows that are often narrow; assignments and sums for which a GPU moves four numbers
-// at a time.
+// A loop over rows that are often narrow; assignments, updates and sums for which a GPU moves four
+// numbers at a time.
 // Included by kernel files only.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "tensor/launch/launch.hpp"
 #ifdef __CUDACC__
@@ -22,6 +23,12 @@ template <class T, class F, class... From>
   team.each(n, [=](std::int64_t i) { to[i] = f(from[i]...); });
 }
 
+/// f(x[i]...), i < n: may change the entries of arrays that are not const.
+template <class F, class... X>
+[[gnu::always_inline]] inline void update(const Team& team, std::int64_t n, const F& f, X*... x) {
+  team.each(n, [=](std::int64_t i) { f(x[i]...); });
+}
+
 /// Σ f(from[i]...) over i < n.
 template <class F, class... From>
 [[gnu::always_inline]] inline auto sum_over(const Team& team, std::int64_t n, const F& f,
@@ -37,6 +44,7 @@ template <class F> void narrow_rows(std::int64_t count, std::int64_t width, cons
 using cpu::assign;
 using cpu::narrow_rows;
 using cpu::sum_over;
+using cpu::update;
 #else
 namespace cuda {
 
@@ -53,6 +61,25 @@ __device__ void assign(const Team& team, std::int64_t n, T* to, const F& f, cons
     out.store(to + i);
   };
   team.each(n / 4, [&](std::int64_t i) { four(4 * i, Four<From>::at(from + 4 * i)...); });
+}
+
+/// f(x[i]...), i < n, which may change the entries of arrays that are not const, with loads and
+/// stores as assign's.
+template <class Team, class F, class... X>
+__device__ void update(const Team& team, std::int64_t n, const F& f, X*... x) {
+  if (n % 4 != 0 || !(... && Four<std::remove_const_t<X>>::aligned(x))) {
+    return team.each(n, [&](std::int64_t i) { f(x[i]...); });
+  }
+  const auto store = []<class T>(const Four<std::remove_const_t<T>>& four, T* to) {
+    if constexpr (!std::is_const_v<T>) four.store(to);
+  };
+  const auto change = [&](std::int64_t i, Four<std::remove_const_t<X>>... four) {
+#pragma unroll
+    for (int u = 0; u < 4; ++u) f(four.x[u]...);
+    (store(four, x + i), ...);
+  };
+  team.each(n / 4,
+            [&](std::int64_t i) { change(4 * i, Four<std::remove_const_t<X>>::at(x + 4 * i)...); });
 }
 
 /// Σ f(from[i]...) over i < n, with loads as assign's.
@@ -123,6 +150,7 @@ template <class F> void narrow_rows(std::int64_t count, std::int64_t width, cons
 using cuda::assign;
 using cuda::narrow_rows;
 using cuda::sum_over;
+using cuda::update;
 #endif
 
 }  // namespace skytape
