@@ -12,7 +12,7 @@ namespace {
 /// Entries of a team. It reads and divides the scalars once, in f64, which a GPU's lanes wait for:
 /// there a team of a small model has a four for each lane, that of a large one four of them.
 std::int64_t entries_of_team(std::int64_t all) {
-  if constexpr (std::is_same_v<Backend, Cuda>) return all < (std::int64_t{1} << 23) ? 128 : 512;
+  if constexpr (std::is_same_v<Backend, Cuda>) return all < (std::int64_t{1} << 21) ? 128 : 512;
   return 256;
 }
 

@@ -7,11 +7,15 @@
 #include <limits>
 #include <vector>
 
+#include "tensor/kernels/elementwise.hpp"
 #include "tensor/random/random.hpp"
+#include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
 using namespace skytape::tensor;
+using namespace skytape::test;
 
 namespace {
 
@@ -109,6 +113,28 @@ TEST_CASE("AdamW touches its range only") {
   const std::vector<double> now = values.to_vector();
   adamw_step(values, before, m, v, 40, 40, hyper(0.1, 0.9, 1), 1, 0, kBeta2, kEpsilon);
   CHECK(values.to_vector() == now);
+}
+
+TEST_CASE("AdamW on a GPU is the CPU's: in fours or one by one, for small and large models") {
+  if (!cuda_or_skip()) return;
+  struct Range {
+    std::int64_t size, begin, end;
+  };
+  const std::int64_t large = (std::int64_t{1} << 21) + 513;  // warps have 512 numbers
+  for (const auto [size, begin, end] :
+       {Range{1, 0, 1}, {300, 0, 256}, {300, 4, 299}, {300, 3, 259}, {large + 4, 4, large + 4}}) {
+    CAPTURE(size);
+    CAPTURE(begin);
+    const Tensor scalars = hyper(1e-3, 0.9, 2), g = draw(size, 2, DType::f32);
+    Tensor x = draw(size, 1, DType::f32), m = draw(size, 3, DType::f32), v = multiply(m, m);
+    Tensor on_x = x.to(Device::cuda), on_m = m.to(Device::cuda), on_v = v.to(Device::cuda);
+    adamw_step(x, g, m, v, begin, end, scalars, 0.5, 0.01, kBeta2, kEpsilon);
+    adamw_step(on_x, g.to(Device::cuda), on_m, on_v, begin, end, scalars.to(Device::cuda), 0.5,
+               0.01, kBeta2, kEpsilon);
+    CHECK(relative_error(on_x, x) <= 2 * rounding(DType::f32));
+    CHECK(relative_error(on_m, m) <= 2 * rounding(DType::f32));
+    CHECK(relative_error(on_v, v) <= 2 * rounding(DType::f32));
+  }
 }
 
 TEST_CASE("clipping keeps NaN gradients visible and bounds infinite ones") {
