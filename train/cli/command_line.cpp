@@ -44,6 +44,16 @@ std::string unexpected(const CLI::App& app) {
                      &command == &app ? app.get_name() : app.get_name() + " " + command.get_name());
 }
 
+/// CLI11's "--steps: 1 required TEXT missing" or "--lr: At Most 1 required but received 2" in words.
+std::string wrong_count(const std::string& said) {
+  const std::string flag = said.substr(0, said.find(':'));
+  if (said.ends_with("missing")) return flag + ": expected a value behind it";
+  const std::string received = " required but received ";
+  const std::size_t count = said.rfind(received);
+  if (count == std::string::npos) return said;
+  return flag + ": expected once, got " + said.substr(count + received.size()) + " times";
+}
+
 /// A number in digits, as a validator of CLI11.
 std::string why_not_natural(const std::string& text) {
   if (number_in<std::uint64_t>(text)) return {};
@@ -164,6 +174,8 @@ int run_chosen(const std::string& name, const std::string& idea, const std::stri
     return program.exit(done);
   } catch (const CLI::ExtrasError&) {
     throw UsageError(unexpected(program));
+  } catch (const CLI::ArgumentMismatch& error) {
+    throw UsageError(wrong_count(error.what()));
   } catch (const CLI::ParseError& error) {
     throw UsageError(error.what());
   }

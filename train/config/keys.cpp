@@ -236,11 +236,17 @@ std::string_view key_called(std::string_view name) {
 
 std::string unknown_key(std::string_view key, const std::vector<std::string>& known) {
   const std::string_view same = key_called(key);
-  const std::string near = same.empty() ? nearest(key, known) : std::string(same);
+  std::string near = same.empty() ? nearest(key, known) : std::string(same);
+  if (!near.empty()) near = fmt::format("'{}'", near);
+  if (near.empty()) {  // what a run has beside its recipe
+    near =
+        nearest(key, {"attention", "data", "device", "out", "recipe", "seed", "task", "threads"});
+    if (!near.empty()) near = "the flag --" + near;
+  }
   return fmt::format(
       "unknown key '{}'{}; `skytape info recipe` lists the keys, `skytape info "
       "attention` the options of methods",
-      key, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+      key, near.empty() ? "" : fmt::format(" (did you mean {}?)", near));
 }
 
 std::string range_of(const KeyInfo& key) {
