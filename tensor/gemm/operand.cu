@@ -74,8 +74,8 @@ struct DroppedEntry {
   __device__ float operator()(int, std::int64_t, std::int64_t i, std::int64_t j) const {
     const std::uint32_t bits =
         philox::dropout_bits(plan.key, philox::step_of(plan.step), element(i, j));
-    const float x = rounded.x[i * rounded.n + j];
-    return rounded.store(i, j, bits >= plan.threshold ? x * static_cast<float>(plan.scale) : 0.0f);
+    const float factor = bits >= plan.threshold ? static_cast<float>(plan.scale) : 0.0f;
+    return rounded.store(i, j, rounded.x[i * rounded.n + j] * factor);
   }
   __device__ float operator()(int k, std::int64_t o, std::int64_t i) const {
     return (*this)(k, o, i, 0);
