@@ -5,7 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/core/on_device.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/projection/heads_plan.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
@@ -81,6 +83,40 @@ TEST_CASE("projections by head equal the naive double loops") {
       CHECK(tensor::project_heads(o.x, o.weights, o.biases, s.H).to_vector() == y.to_vector());
     }
   });
+}
+
+TEST_CASE("a GPU parts rows by head and gathers them, heads of whole fours and others") {
+  if (!cuda_or_skip()) return;
+  constexpr std::int64_t B = 2, N = 5, H = 3, P = 3;
+  for (const std::int64_t D : {4, 8, 5, 6}) {
+    CAPTURE(D);
+    const tensor::HeadsPlan plan{B, N, 0, P, H, D};
+    const Tensor rows = random_tensor({B * N, P * H * D}, DType::f32, Device::cpu);
+    const Operands o = operands({B, N, 1, P, H, D}, DType::f32, Device::cuda);
+    Tensor heads = Tensor::empty({P, B, H, N, D}, DType::f32, Device::cuda);
+    if constexpr (kHaveCuda) {
+      tensor::split_heads_on(Cuda{}, plan, rows.to(Device::cuda), o.biases, heads);
+    }
+    const Tensor apart = heads.to(Device::cpu);
+    std::vector<Tensor> parts = {heads[0], Tensor(), heads[2]};  // none: zero
+    const auto on_cpu = tensor::gather_heads(std::vector{apart[0], Tensor(), apart[2]}, DType::f32);
+    for (std::int64_t i = 0; i < B * N; ++i) {
+      for (std::int64_t c = 0; c < P * H * D; ++c) {
+        const std::int64_t p = c / (H * D), own = c % (H * D);
+        const double bias = o.biases[static_cast<std::size_t>(p)].defined()
+                                ? o.biases[static_cast<std::size_t>(p)][own].item()
+                                : 0;
+        const double sum = static_cast<float>(rows[i][c].item() + bias);
+        CHECK(apart[p][i / N][own / D][i % N][own % D].item() == sum);
+        CHECK(on_cpu.rows[i][c].item() == (p == 1 ? 0 : sum));
+      }
+    }
+    for (const DType type : {DType::f32, DType::bf16}) {
+      const auto found = tensor::gather_heads(parts, type);
+      CHECK(found.rows.to_vector() == on_cpu.rows.to(type).to_vector());
+      CHECK(relative_error(found.sums, on_cpu.sums) <= 4 * rounding(DType::f32));
+    }
+  }
 }
 
 TEST_CASE("on tensor cores projections by head lose what rounded operands lose") {
