@@ -60,7 +60,7 @@ struct RoundedEntry {
   }
 };
 
-/// The same of numbers that dropout scales or drops.
+/// Entry (i, j) behind dropout, scaled or dropped, then rounded as it is summed.
 struct DroppedEntry {
   RoundedEntry rounded;
   DropoutPlan plan;

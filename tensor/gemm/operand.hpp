@@ -29,7 +29,8 @@ struct OperandAndSums {
 };
 /// Returns x [rows, n] in that type and the sums of its columns. One pass where it is rounded.
 [[nodiscard]] OperandAndSums operand_and_sums(const Tensor& x, DType type);
-/// The same of dropout(x), x: [B, N, n], whose rows are B N.
+/// Returns dropout(x), x [B, N, n], as an operand [B N, n] and the sums of its columns. Throws unless
+/// x has three axes.
 [[nodiscard]] OperandAndSums operand_and_sums(const Tensor& x, DType type, const Dropout& dropout);
 /// Returns the sums of an operand's columns, [rows, n] -> [n], in the type that products have.
 [[nodiscard]] Tensor operand_sums(const Tensor& operand);

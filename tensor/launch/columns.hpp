@@ -106,8 +106,8 @@ concept InFours = requires(const F& f) {
   f.has_fours();
 };
 
-/// The same for outer = 1 and such summands: a lane has four columns. The sums' order, and so their
-/// bits, are those of column_chunks_kernel.
+/// Sums such summands down the rows of each chunk, for outer = 1: a lane has four columns. The order,
+/// and so the bits, are those of column_chunks_kernel.
 template <class T, class F> __global__ void column_fours_kernel(Late<ColumnChunks<T, F>> late) {
   const auto& [outer, n, inner, chunks, chunk, f, partial] = late.wait();
   constexpr int kColumns = 4 * kColumnLanes;

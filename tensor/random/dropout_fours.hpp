@@ -21,7 +21,8 @@ inline bool has_fours(const DropoutPlan& plan) {
   return aligned && plan.range_size % 4 == 0;
 }
 
-/// As Chunks, with f(position of the first, Four<T> of factors).
+/// Calls f(position of the first, Four<T> of factors), f = entry.at(base), for all fours of the plan's
+/// memory.
 template <class T, class Entry> struct FourChunks {
   DropoutPlan plan;
   std::int64_t per_range;  // pairs of chunks

@@ -59,8 +59,9 @@ check_bench() {
   done
 }
 # All of the baseline's methods in one call: they compile in parallel and are timed alone.
+has_torch() { "$PYTHON" -c 'import torch; assert torch.cuda.is_available()'; }
 race() {
-  "$PYTHON" -c 'import torch; assert torch.cuda.is_available()' || return 77
+  has_torch || return 77
   "$PYTHON" train/lab/baseline/race.py --peer "$PEER" --skytape "$LAB" --device cuda --rounds 1 --methods \
     softmax_sdpa,skyformer,linformer,nystrom,kernelized,performer,skeinformer,informer,vmean,softmax_plain \
     --out "$RESULTS/race"
@@ -70,7 +71,6 @@ check_race() { run race 400 race; }
 # BERT-base and MiniLM beside PyTorch, 16,384 tokens a batch; attention alone beside its fused kernels.
 REAL="bert-base:512:softmax_sdpa:256 bert-base:2048:softmax_sdpa,linformer:256 bert-base:8192:softmax_sdpa,linformer:256
   bert-base:2048:skyformer:128 bert-base:8192:skyformer:128 minilm:512:softmax_sdpa:256 minilm:2048:softmax_sdpa:256"
-has_torch() { "$PYTHON" -c 'import torch; assert torch.cuda.is_available()'; }
 # real_case SIZE N METHODS FEATURES [--forward]
 real_case() {
   has_torch || return 77
@@ -79,11 +79,11 @@ real_case() {
 }
 fused_attention() {
   has_torch || return 77
-  "$PYTHON" train/lab/baseline/fused_attention.py --heads 12 --width 64
-  "$PYTHON" train/lab/baseline/fused_attention.py --heads 12 --width 32
+  "$PYTHON" train/lab/baseline/fused_attention.py --heads 12 --width 64 &&
+    "$PYTHON" train/lab/baseline/fused_attention.py --heads 12 --width 32
 }
 check_real() {
-  local size n methods features
+  local case size n methods features
   run fused-attention 90 fused_attention
   for n in 512 2048 8192; do
     run "kernels-bert-base-$n" 90 "$LAB" bench --kernels --device cuda --precision bf16 --size bert-base --steps 10 \
