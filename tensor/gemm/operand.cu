@@ -5,6 +5,7 @@
 #include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/four.hpp"
+#include "tensor/random/dropout_fours.hpp"
 #include "tensor/random/kept_fours.hpp"
 #include "tensor/random/philox.hpp"
 
@@ -82,9 +83,7 @@ struct DroppedEntry {
   }
   /// A warp has a whole chunk of one row.
   [[nodiscard]] bool has_fours() const {
-    const auto whole = [](std::int64_t numbers) { return numbers % philox::kChunk == 0; };
-    return rounded.has_fours() && whole(rounded.n) && whole(plan.first) &&
-           (plan.ranges == 1 || whole(plan.range_stride));
+    return rounded.has_fours() && rounded.n % philox::kChunk == 0 && tensor::has_fours(plan);
   }
   __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j) const {
     const std::int64_t chunk = element(i, j) / philox::kChunk;
