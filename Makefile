@@ -4,7 +4,7 @@
 MODE      ?= release# release | debug | asan | fuzz (clang++)
 CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
 MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
-CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real
+CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real; 90a-real: wgmma, too (tensor/gemm/warpgroup.hpp)
 PORTABLE  ?= 0# 1: x86-64-v3 portable binary, with lib/ next to it; 0: for this machine
 DNNL      ?= 1# 0: products by Eigen, where oneDNN is installed, too
 WERROR    ?= 0# 1: warnings are errors (CI)
@@ -89,7 +89,7 @@ HEADER_FLAGS = -std=c++20 $(OPTIMISE) $(TARGET) -fopenmp -fno-math-errno -fno-tr
 ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) $(if $(filter $(ASKS_CUDA),$<),$(FOR_CUDA)) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<)
 ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
   $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) --expt-relaxed-constexpr \
-  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) $(FOR_CUDA) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
+  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) $(FOR_CUDA) $(if $(filter 90a%,$(CUDA_ARCH)),-DSKYTAPE_SM90A) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
 # A portable program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
 COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
 # Each access of simulated kernels is watched for races, which address sanitizer does not allow.

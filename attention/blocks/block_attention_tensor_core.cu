@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
   walk<P, kRules>(task, in.queries, in.keys, [&](const auto& tile, auto rules) {
     if (at.row >= task.rows) return;  // a warp without rows
 #pragma unroll
-    for (int span = 0; span < kBlockN; span += kSpan) {
-      constexpr int kEights = kSpan / kMmaN;
+    for (int span = 0; span < kBlockN; span += P::kSpan) {
+      constexpr int kEights = P::kSpan / kMmaN;
       Accumulator weight[kEights][1];
       Weights<P, kEights> rounded;
       const auto multiply = [&](Accumulator(&score)[kEights][1]) {
@@ -112,10 +112,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kWidth, kRules
         }
       };
       running.weigh(multiply, 1, weight, rounded, total);
-#pragma unroll
-      for (int c = 0; c < kSpan / kMmaK; ++c) {
-        P::add_weighted(rounded[c], tile.second, span + kMmaK * c, total);
-      }
+      P::add_weighted(rounded, tile.second, span, total);
     }
   });
 

@@ -33,7 +33,6 @@ using cuda::WarpRows;
 using cuda::ptx::exp2;
 
 inline constexpr int kBlockM = 64, kBlockN = 64;  // own rows of one fragment a warp; walked rows
-inline constexpr int kSpan = 32;  // walked rows whose scores are in registers together
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = kWarps * cuda::kWarp;
 inline constexpr int kWarpM = kBlockM / kWarps;  // own rows of a warp
@@ -44,7 +43,11 @@ static_assert(kWarpM == cuda::kMmaM);
 /// Products of one precision and head widths up to kWidth, of kTall fragments of own rows. `Rows`
 /// gives the address of an own row of the result, or null: nothing to store.
 template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Products {
+  static constexpr Precision kNumbers = kPrecision;
   static constexpr int kWidth = kHeadWidth, kTall = kFragments;
+  static constexpr int kSpan = 32;  // walked rows whose scores are in registers together: forward
+  static constexpr int kSlice = kMmaK;  // … in backward
+  static constexpr int kTogether = 1;   // … eights of them whose products are begun together
   using Core = TensorCore<kPrecision>;
   using Number = typename Core::Number;
   using FragmentA = typename Core::FragmentA;
@@ -89,6 +92,17 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
     }
   }
 
+  /// Called when a thread's copies to shared memory came, before the barrier.
+  __device__ static void copies_came() {}
+  // Kernels call these before products that add to sums which they wrote, and after them, before
+  // they read the sums. A warp's products need neither.
+  template <class... Sums> __device__ static void before_products(Sums&...) {}
+  template <class... Sums> __device__ static void after_products(Sums&...) {}
+  /// Returns whether one of the threads that have products together says yes.
+  [[nodiscard]] __device__ static bool any(bool yes) {
+    return __ballot_sync(cuda::kAllLanes, yes ? 1 : 0) != 0;
+  }
+
   /// sums += own rows times rows [first, first + 8) of a tile, over the head width: the columns of
   /// B are rows of the tile, as of K in Q K^T, and need no transposition.
   __device__ static void add_scores(const LaneMap& at, const Own& own, const Tile& tile, int first,
@@ -111,6 +125,14 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
     }
   }
 
+  /// The same of eights of rows of a tile, from `first` on.
+  template <int kEights> __device__ static void add_scores(const LaneMap& at, const Own& own,
+                                                           const Tile& tile, int first,
+                                                           Accumulator (&sums)[kEights][kTall]) {
+#pragma unroll
+    for (int n = 0; n < kEights; ++n) add_scores(at, own, tile, first + kMmaN * n, sums[n]);
+  }
+
   /// total += weights (own rows by 16 of the tile, from `first` on) times rows of the tile: the
   /// rows of B are rows of the tile, as of V in W V; a lane needs columns, so they are read
   /// transposed.
@@ -126,6 +148,14 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
         Core::mma(total[f][c + 1], weights[f], two[1]);
       }
     }
+  }
+
+  /// The same of as many sixteens of columns.
+  template <int kSixteens>
+  __device__ static void add_weighted(const FragmentA (&weights)[kSixteens][kTall],
+                                      const Tile& tile, int first, Total& total) {
+#pragma unroll
+    for (int c = 0; c < kSixteens; ++c) add_weighted(weights[c], tile, first + kMmaK * c, total);
   }
 
   /// Stores factor * total to own rows; factor: of each fragment's row halves.
@@ -167,6 +197,15 @@ __device__ inline Accumulator of_columns(const LaneMap& at, const float* entries
   };
   const Two two = *reinterpret_cast<const Two*>(entries + first + 2 * at.t);
   return {{{two.x[0], two.x[1]}, {two.x[0], two.x[1]}}};
+}
+
+/// Writes what sums start from: start(first column, fragment) for each eight of columns.
+template <int kEights, int kTall, class Start>
+__device__ void start_from(const Start& start, Accumulator (&sums)[kEights][kTall]) {
+#pragma unroll
+  for (int i = 0; i < kEights * kTall; ++i) {
+    sums[i / kTall][i % kTall] = start(i / kTall * kMmaN, i % kTall);
+  }
 }
 
 /// Over the four lanes of a row.
@@ -229,7 +268,7 @@ template <class P> class RunningSoftmax {
       for (int r = 0; r < 2 * kTall && !again; ++r) {
         beyond |= sum[r / 2][r % 2] > kLargest ? 1u << r : 0u;
       }
-      if (!again && __ballot_sync(cuda::kAllLanes, beyond != 0 ? 1 : 0) != 0) continue;
+      if (!again && P::any(beyond != 0)) continue;
 #pragma unroll
       for (int r = 0; r < 2 * kTall; ++r) sum_[r / 2][r % 2] = sum[r / 2][r % 2];
       return;

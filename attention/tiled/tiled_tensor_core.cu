@@ -1,5 +1,6 @@
-// Tiled attention on tensor cores: the tiles of tensor_core_tiles.hpp, all of them. Operands of
-// matrix products are rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay
+// Tiled attention on tensor cores: the tiles of tensor_core_tiles.hpp, all of them. `P` is what
+// multiplies them: a warp its own rows (Products), or four warps theirs (WarpgroupProducts).
+// Operands of matrix products are rounded to tf32 or bf16; exponentials, sums, row statistics and dropout stay
 // f32. Equation (1) is tiled.hpp's; (2) to (5) are derived in tiled.cpp. Accumulators of scores
 // start at the walked row's term of (1) / scale in place of 0, so that an exponent then costs one
 // multiply-add; likewise dP starts at -delta where nothing is dropped.
@@ -9,12 +10,14 @@
 //   backward  owns keys, 128 a block, walks queries: dk and dv from transposed weights;
 //             owns queries, walks keys: dq.
 #include <cstdint>
+#include <type_traits>
 
 #include "attention/tiled/head_dropout.hpp"
 #include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tile_operands.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
 #include "attention/tiled/walked_tiles.hpp"
+#include "attention/tiled/warpgroup_products.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/random/philox.hpp"
 
@@ -68,8 +71,7 @@ template <class P, class F> __device__ void each_row(float (&value)[P::kTall][2]
   }
 }
 
-template <Precision kPrecision> using Operands =
-    TileOperands<typename cuda::TensorCore<kPrecision>::Number>;
+template <class P> using Operands = TileOperands<typename P::Number>;
 
 // If registers allow it a warp owns two fragments: a read from shared memory and each
 // instruction's address then serve twice as many pairs, and one fragment's chain of instructions
@@ -82,6 +84,7 @@ template <Precision kPrecision, int kWidth> using KeyProducts =
 // Resident blocks of a multiprocessor; one more makes ptxas spill.
 template <class P> constexpr int forward_resident(Score score, bool drops) {
   const bool gaussian = score == Score::gaussian;
+  if (std::is_same_v<P, WarpgroupProducts>) return 3;
   if (P::kWidth > 32) return 2;
   if (P::kTall > 1) return gaussian && !drops ? 4 : 3;
   return gaussian && drops ? 3 : 4;
@@ -95,13 +98,11 @@ template <class P> constexpr int query_resident(bool drops) {
   return drops ? 4 : 5;
 }
 
-template <Precision kPrecision, int kWidth, Score kScore, bool kDrops>
-__global__ void __launch_bounds__(kThreads,
-                                  forward_resident<OwnProducts<kPrecision, kWidth>>(kScore, kDrops))
-    forward_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
-  using P = OwnProducts<kPrecision, kWidth>;
-  constexpr int kTall = P::kTall;
-  auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
+template <class P, Score kScore, bool kDrops>
+__global__ void __launch_bounds__(kThreads, forward_resident<P>(kScore, kDrops))
+    forward_kernel(TiledPlan plan, Arrays<float> result, Operands<P> in) {
+  constexpr int kWidth = P::kWidth, kTall = P::kTall;
+  auto& shared = Shared<KeyTile<P>>::of_block();
   const LaneMap at;
   const OwnRows task(plan.queries, kTall * kBlockM);
   const std::int64_t bh = task.bh;
@@ -124,17 +125,16 @@ __global__ void __launch_bounds__(kThreads,
       kept[f].enter(P::rows(f), i0, j0, [&](int i) { return dropout.decide_word(i, j0, at.t); });
     }
 #pragma unroll
-    for (int span = 0; span < kBlockN; span += kSpan) {
-      constexpr int kEights = kSpan / kMmaN;
+    for (int span = 0; span < kBlockN; span += P::kSpan) {
+      constexpr int kEights = P::kSpan / kMmaN;
       Accumulator weight[kEights][kTall];
       Weights<P, kEights> rounded;
+      const auto column = [&](int n, int) { return of_columns(at, tile.column, span + n); };
       const auto multiply = [&](Accumulator(&score)[kEights][kTall]) {
-#pragma unroll
-        for (int n = 0; n < kEights; ++n) {
-          const int first = span + kMmaN * n;
-          for (auto& s : score[n]) s = of_columns(at, tile.column, first);
-          P::add_scores(at, q, tile.k, first, score[n]);
-        }
+        start_from(column, score);
+        P::before_products(score);
+        P::add_scores(at, q, tile.k, span, score);
+        P::after_products(score);
       };
       if constexpr (softmax) {
         running.weigh(multiply, scale, weight, rounded, total);
@@ -152,10 +152,9 @@ __global__ void __launch_bounds__(kThreads,
         for (int f = 0; f < kTall; ++f) kept[f].drop(span / kMmaK, weight, f);
       }
       if constexpr (kDrops || !softmax) round<P>(weight, rounded);
-#pragma unroll
-      for (int c = 0; c < kEights / 2; ++c) {
-        P::add_weighted(rounded[c], tile.v, span + kMmaK * c, total);
-      }
+      P::before_products(total);
+      P::add_weighted(rounded, tile.v, span, total);
+      P::after_products(total);
     }
   });
   float factor[kTall][2];
@@ -180,13 +179,10 @@ __device__ float e_of(float weight, float dp, bool keep, float keep_scale, float
 }
 
 /// dk and dv: own rows are keys, columns of scores are queries.
-template <Precision kPrecision, int kWidth, bool kDrops>
-__global__ void __launch_bounds__(kKeyThreads<KeyProducts<kPrecision, kWidth>>,
-                                  key_resident<KeyProducts<kPrecision, kWidth>>())
-    key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
-  using P = KeyProducts<kPrecision, kWidth>;
-  constexpr int kTall = P::kTall;
-  auto& shared = *reinterpret_cast<Shared<QueryTile<P>>*>(cuda::dynamic_shared());
+template <class P, bool kDrops> __global__ void __launch_bounds__(kKeyThreads<P>, key_resident<P>())
+    key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<P> in) {
+  constexpr int kWidth = P::kWidth, kTall = P::kTall;
+  auto& shared = Shared<QueryTile<P>>::of_block();
   const LaneMap at;
   const OwnRows task(plan.keys, kKeyBlockM);
   const std::int64_t bh = task.bh;
@@ -207,46 +203,51 @@ __global__ void __launch_bounds__(kKeyThreads<KeyProducts<kPrecision, kWidth>>,
   };
   shared.walk(queries, begin, [&](int, const QueryTile<P>& tile) {
 #pragma unroll(kWidth > 32 || kTall > 1 ? 1 : 2)  // where registers are left
-    for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
-      Accumulator weights[kTall][2], dscores[kTall][2];
+    for (int slice = 0; slice < kBlockN; slice += P::kSlice) {
+      constexpr int kEights = P::kSlice / kMmaN;
+      Accumulator weights[kEights][kTall], dscores[kEights][kTall];
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const int first = kMmaK * slice + kMmaN * n;
-        const Accumulator shift = of_columns(at, tile.shift, first);
-        const Accumulator minus_delta = of_columns(at, tile.minus_delta, first);
-        Accumulator score[kTall], dp[kTall];
+      for (int n0 = 0; n0 < kEights; n0 += P::kTogether) {
+        Accumulator score[P::kTogether][kTall], dp[P::kTogether][kTall];
+        const int first0 = slice + kMmaN * n0;
+        const auto minus_delta = [&](int i, int) {
+          return of_columns(at, tile.minus_delta, first0 + i);
+        };
+        start_from([&](int i, int) { return of_columns(at, tile.shift, first0 + i); }, score);
+        if constexpr (!kDrops) start_from(minus_delta, dp);
+        P::before_products(score, dp);
+        P::add_scores(at, k, tile.q, first0, score);
+        P::add_scores(at, v, tile.dout, first0, dp);
+        P::after_products(score, dp);
 #pragma unroll
-        for (int f = 0; f < kTall; ++f) {
-          score[f] = shift;
-          dp[f] = kDrops ? Accumulator{} : minus_delta;
-        }
-        P::add_scores(at, k, tile.q, first, score);
-        P::add_scores(at, v, tile.dout, first, dp);
+        for (int m = 0; m < P::kTogether; ++m) {
+          const int n = n0 + m, first = slice + kMmaN * n;
+          const Accumulator delta = kDrops ? minus_delta(kMmaN * m, 0) : Accumulator{};
 #pragma unroll
-        for (int f = 0; f < kTall; ++f) {
-          unsigned keeps[2] = {~0u, ~0u};  // by the query's e
-          for (int e = 0; e < 2 && kDrops; ++e) {
-            keeps[e] = tile.kept.of_lane(P::rows(f), first + 2 * at.t + e);
-          }
+          for (int f = 0; f < kTall; ++f) {
+            unsigned keeps[2] = {~0u, ~0u};  // by the query's e
+            for (int e = 0; e < 2 && kDrops; ++e) {
+              keeps[e] = tile.kept.of_lane(P::rows(f), first + 2 * at.t + e);
+            }
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int half = i / 2, e = i % 2;
-            const bool keep = (keeps[e] >> (16 * half) & 1u) != 0;
-            const float weight = exp2(scale2 * score[f].x[half][e] + column[f][half]);
-            weights[f][n].x[half][e] = keep ? weight : 0.0f;
-            dscores[f][n].x[half][e] =
-                e_of<kDrops>(weight, dp[f].x[half][e], keep, keep_scale, minus_delta.x[half][e]);
+            for (int i = 0; i < 4; ++i) {
+              const int half = i / 2, e = i % 2;
+              const bool keep = (keeps[e] >> (16 * half) & 1u) != 0;
+              const float weight = exp2(scale2 * score[m][f].x[half][e] + column[f][half]);
+              weights[n][f].x[half][e] = keep ? weight : 0.0f;
+              dscores[n][f].x[half][e] =
+                  e_of<kDrops>(weight, dp[m][f].x[half][e], keep, keep_scale, delta.x[half][e]);
+            }
           }
         }
       }
-      typename P::FragmentA w[kTall], dscore[kTall];
-#pragma unroll
-      for (int f = 0; f < kTall; ++f) {
-        w[f] = P::Core::rounded_a(weights[f]);
-        dscore[f] = P::Core::rounded_a(dscores[f]);
-      }
-      P::add_weighted(w, tile.dout, kMmaK * slice, dv);
-      P::add_weighted(dscore, tile.q, kMmaK * slice, dk);
+      Weights<P, kEights> w, dscore;
+      round<P>(weights, w);
+      round<P>(dscores, dscore);
+      P::before_products(dv, dk);
+      P::add_weighted(w, tile.dout, slice, dv);
+      P::add_weighted(dscore, tile.q, slice, dk);
+      P::after_products(dv, dk);
     }
   });
   if (plan.score == Score::gaussian) {
@@ -264,12 +265,11 @@ __global__ void __launch_bounds__(kKeyThreads<KeyProducts<kPrecision, kWidth>>,
 }
 
 /// dq: own rows are queries.
-template <Precision kPrecision, int kWidth, bool kDrops>
-__global__ void __launch_bounds__(kThreads, query_resident<OwnProducts<kPrecision, kWidth>>(kDrops))
-    query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<kPrecision> in) {
-  using P = OwnProducts<kPrecision, kWidth>;
-  constexpr int kTall = P::kTall;
-  auto& shared = *reinterpret_cast<Shared<KeyTile<P>>*>(cuda::dynamic_shared());
+template <class P, bool kDrops>
+__global__ void __launch_bounds__(kThreads, query_resident<P>(kDrops))
+    query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<P> in) {
+  constexpr int kWidth = P::kWidth, kTall = P::kTall;
+  auto& shared = Shared<KeyTile<P>>::of_block();
   const LaneMap at;
   const OwnRows task(plan.queries, kTall * kBlockM);
   const std::int64_t bh = task.bh;
@@ -293,32 +293,37 @@ __global__ void __launch_bounds__(kThreads, query_resident<OwnProducts<kPrecisio
       kept[f].enter(P::rows(f), i0, j0, [&](int i) { return dropout.decided_word(i, j0, at.t); });
     }
 #pragma unroll(kWidth > 32 || kDrops || kTall > 1 ? 1 : 2)  // where registers are left
-    for (int slice = 0; slice < kBlockN / kMmaK; ++slice) {
-      Accumulator dscores[kTall][2];
+    for (int slice = 0; slice < kBlockN; slice += P::kSlice) {
+      constexpr int kEights = P::kSlice / kMmaN;
+      Accumulator dscores[kEights][kTall];
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
-        const int first = kMmaK * slice + kMmaN * n;
-        Accumulator score[kTall], dp[kTall];
+      for (int n0 = 0; n0 < kEights; n0 += P::kTogether) {
+        Accumulator score[P::kTogether][kTall], dp[P::kTogether][kTall];
+        const int first = slice + kMmaN * n0;
+        start_from([&](int j, int) { return of_columns(at, tile.column, first + j); }, score);
 #pragma unroll
-        for (int f = 0; f < kTall; ++f) {
-          score[f] = of_columns(at, tile.column, first);
-          for (int i = 0; i < 4 && !kDrops; ++i) dp[f].x[i / 2][i % 2] = minus_delta[f][i / 2];
+        for (int i = 0; i < 4 * P::kTogether * kTall && !kDrops; ++i) {
+          const int f = i / 4 % kTall, half = i / 2 % 2;
+          dp[i / 4 / kTall][f].x[half][i % 2] = minus_delta[f][half];
         }
+        P::before_products(score, dp);
         P::add_scores(at, q, tile.k, first, score);
         P::add_scores(at, dout, tile.v, first, dp);
+        P::after_products(score, dp);
 #pragma unroll
-        for (int i = 0; i < 4 * kTall; ++i) {
-          const int f = i / 4, half = i / 2 % 2, e = i % 2;
-          const float weight = exp2(scale2 * score[f].x[half][e] + shift[f][half]);
-          const bool keep = kept[f].keeps(half, slice, n, e);
-          dscores[f][n].x[half][e] =
-              e_of<kDrops>(weight, dp[f].x[half][e], keep, keep_scale, minus_delta[f][half]);
+        for (int i = 0; i < 4 * P::kTogether * kTall; ++i) {
+          const int m = i / 4 / kTall, n = n0 + m, f = i / 4 % kTall, half = i / 2 % 2, e = i % 2;
+          const float weight = exp2(scale2 * score[m][f].x[half][e] + shift[f][half]);
+          const bool keep = kept[f].keeps(half, slice / kMmaK + n / 2, n % 2, e);
+          dscores[n][f].x[half][e] =
+              e_of<kDrops>(weight, dp[m][f].x[half][e], keep, keep_scale, minus_delta[f][half]);
         }
       }
-      typename P::FragmentA dscore[kTall];
-#pragma unroll
-      for (int f = 0; f < kTall; ++f) dscore[f] = P::Core::rounded_a(dscores[f]);
-      P::add_weighted(dscore, tile.k, kMmaK * slice, dq);
+      Weights<P, kEights> dscore;
+      round<P>(dscores, dscore);
+      P::before_products(dq);
+      P::add_weighted(dscore, tile.k, slice, dq);
+      P::after_products(dq);
     }
   });
   if (plan.score == Score::gaussian) {
@@ -364,43 +369,49 @@ void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
                result, in);
 }
 
-/// Calls f.operator()<precision, kWidth, kDrops>(): where nothing is dropped, kernels spend nothing
-/// on dropout.
+/// Calls f.operator()<Own, Keys, kDrops>() with the products of whose owns queries and of who owns
+/// keys: where nothing is dropped, kernels spend nothing on dropout.
 template <class F> void dispatch(const TiledPlan& plan, const Arrays<float>& arrays, const F& f) {
-  tensor_core_tiles::dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
+  const auto by_dropout = [&]<class Own, class Keys>() {
     if (arrays.keep != nullptr || plan.threshold != 0) {
-      f.template operator()<kPrecision, kWidth, true>();
+      f.template operator()<Own, Keys, true>();
     } else {
-      f.template operator()<kPrecision, kWidth, false>();
+      f.template operator()<Own, Keys, false>();
     }
+  };
+  tensor_core_tiles::dispatch(plan.width, [&]<Precision kPrecision, int kWidth>() {
+    constexpr bool kServed = kPrecision == Precision::bf16 && kWidth == WarpgroupProducts::kWidth;
+    if constexpr (kServed && cuda::warpgroup::kCompiled) {
+      if (cuda::warpgroup::available()) {
+        return by_dropout.template operator()<WarpgroupProducts, WarpgroupProducts>();
+      }
+    }
+    by_dropout
+        .template operator()<OwnProducts<kPrecision, kWidth>, KeyProducts<kPrecision, kWidth>>();
   });
 }
 
 }  // namespace
 
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
-  dispatch(plan, arrays, [&]<Precision kPrecision, int kWidth, bool kDrops>() {
-    using P = OwnProducts<kPrecision, kWidth>;
-    const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
-    const auto kernel = plan.score == Score::softmax
-                            ? forward_kernel<kPrecision, kWidth, Score::softmax, kDrops>
-                            : forward_kernel<kPrecision, kWidth, Score::gaussian, kDrops>;
+  dispatch(plan, arrays, [&]<class P, class, bool kDrops>() {
+    const auto operands = prepare_operands<P::kNumbers, P::kWidth>(plan, arrays);
+    const auto kernel = plan.score == Score::softmax ? forward_kernel<P, Score::softmax, kDrops>
+                                                     : forward_kernel<P, Score::gaussian, kDrops>;
     start<P, Owns::queries, Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan,
                                                 arrays, operands.tiles);
   });
 }
 
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
-  dispatch(plan, arrays, [&]<Precision kPrecision, int kWidth, bool kDrops>() {
-    using P = OwnProducts<kPrecision, kWidth>;
-    using K = KeyProducts<kPrecision, kWidth>;
-    const auto operands = prepare_operands<kPrecision, kWidth>(plan, arrays);
+  dispatch(plan, arrays, [&]<class P, class K, bool kDrops>() {
+    const auto operands = prepare_operands<P::kNumbers, P::kWidth>(plan, arrays);
     start<K, Owns::keys, Shared<QueryTile<K>>>("key gradient on tensor cores",
-                                               key_gradient_kernel<kPrecision, kWidth, kDrops>,
-                                               plan, arrays, operands.tiles);
+                                               key_gradient_kernel<K, kDrops>, plan, arrays,
+                                               operands.tiles);
     start<P, Owns::queries, Shared<KeyTile<P>>>("query gradient on tensor cores",
-                                                query_gradient_kernel<kPrecision, kWidth, kDrops>,
-                                                plan, arrays, operands.tiles);
+                                                query_gradient_kernel<P, kDrops>, plan, arrays,
+                                                operands.tiles);
   });
 }
 

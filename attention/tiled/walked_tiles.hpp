@@ -5,6 +5,8 @@
 
 #include <cuda_pipeline.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "attention/tiled/head_dropout.hpp"
@@ -78,6 +80,7 @@ struct KeptOfKeys {
 /// Shared memory of a block that walks keys, and of one that walks queries: while one tile is used,
 /// the next one comes.
 template <class P> struct KeyTile {
+  using Products = P;
   typename P::Tile k, v;
   alignas(16) float column[kBlockN];
 
@@ -89,6 +92,7 @@ template <class P> struct KeyTile {
   }
 };
 template <class P> struct QueryTile {
+  using Products = P;
   typename P::Tile q, dout;
   alignas(16) float shift[kBlockN], minus_delta[kBlockN];
   KeptOfKeys kept;
@@ -107,6 +111,11 @@ template <class P> struct QueryTile {
 template <class Tile> struct Shared {
   Tile tiles[2];
 
+  __device__ static Shared& of_block() {
+    constexpr std::size_t kAlignment = std::max<std::size_t>(alignof(Shared), 16);
+    return *reinterpret_cast<Shared*>(cuda::dynamic_shared<kAlignment>());
+  }
+
   /// use(first, tile) for the tile of each kBlockN of `count` rows, by all threads of a block,
   /// while the next one comes: begin(first, tile) begins to copy it.
   template <class Begin, class Use>
@@ -115,6 +124,7 @@ template <class Tile> struct Shared {
 
     for (int first = -kBlockN; first < count; first += kBlockN) {  // the first round only fetches
       __pipeline_wait_prior(0);
+      Tile::Products::copies_came();
       __syncthreads();  // the tile is there, and everybody is done with the last one
       if (const int next = first + kBlockN; next < count) {
         begin(next, tiles[1 - now]);

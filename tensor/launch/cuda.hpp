@@ -161,13 +161,20 @@ template <class Array> __device__ __forceinline__ Array& shared() {
 #endif
 }
 
-/// The block's shared memory of as many bytes as the launch asked for, aligned to 16 bytes.
-__device__ __forceinline__ unsigned char* dynamic_shared() {
+/// The block's shared memory of as many bytes as the launch asked for, aligned to 16 bytes, or to
+/// 1,024.
+template <std::size_t kAlignment = 16> __device__ __forceinline__ unsigned char* dynamic_shared() {
+  static_assert(kAlignment == 16 || kAlignment == 1024);
 #ifdef SKYTAPE_CUDA_SIMULATED
   return cuda_simulator::dynamic_shared();
 #else
-  extern __shared__ __align__(16) unsigned char memory[];
-  return memory;
+  if constexpr (kAlignment == 16) {
+    extern __shared__ __align__(16) unsigned char memory[];
+    return memory;
+  } else {
+    extern __shared__ __align__(1024) unsigned char memory_1024[];
+    return memory_1024;
+  }
 #endif
 }
 

@@ -1,10 +1,15 @@
 // Runs the threads of a block, or of a cluster's blocks, as fibers, in turn (simulator.hpp).
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <random>
 #include <string>
@@ -64,6 +69,21 @@ struct Thread {
   };
   std::vector<Copy> copies;
   std::vector<std::size_t> groups;  // of how many copies each
+  bool unfenced = false;            // copies came that wgmma may not see
+  // Products of wgmma that it has not waited for, and how many it has begun.
+  struct Begun {
+    float* target;
+    std::array<float, 32> sums;
+  };
+  std::list<Begun> begun;
+  unsigned products = 0;
+  unsigned votes = 0;  // of the whole block, __syncthreads_or
+};
+
+/// As the device's, dynamic shared memory begins where any layout of a kernel's may.
+constexpr std::align_val_t kSharedAlignment{1024};
+struct FreeAligned {
+  void operator()(unsigned char* memory) const { operator delete[](memory, kSharedAlignment); }
 };
 
 /// A block of the cluster that runs.
@@ -71,12 +91,14 @@ struct Block {
   uint3 index{};
   bool begun = false;
   std::size_t live = 0, at_barrier = 0;  // threads
+  bool votes[3] = {};                    // the last one, this one, the next one
   std::map<const void*, std::vector<unsigned char>> static_shared;
-  std::vector<unsigned char> dynamic;
+  std::unique_ptr<unsigned char[], FreeAligned> dynamic;
+  std::size_t dynamic_bytes = 0;
 
   [[nodiscard]] bool holds(const void* at) const {
     const auto* const byte = static_cast<const unsigned char*>(at);
-    return byte >= dynamic.data() && byte < dynamic.data() + dynamic.size();
+    return byte >= dynamic.get() && byte < dynamic.get() + dynamic_bytes;
   }
 };
 
@@ -132,8 +154,8 @@ class Multiprocessor {
   void* in_block(const void* own, unsigned rank) {
     if (rank >= blocks_.size()) fail(join("block ", rank, " of a cluster of ", blocks_.size()));
     if (!own_block().holds(own)) fail("a cluster's address: not in dynamic shared memory");
-    const std::ptrdiff_t at = static_cast<const unsigned char*>(own) - own_block().dynamic.data();
-    return blocks_[rank].dynamic.data() + at;
+    const std::ptrdiff_t at = static_cast<const unsigned char*>(own) - own_block().dynamic.get();
+    return blocks_[rank].dynamic.get() + at;
   }
 
   void warp_together(unsigned mask, WarpOp op, void* slot) {
@@ -187,11 +209,63 @@ class Multiprocessor {
       for (std::size_t i = 0; i < t.groups.front(); ++i) {
         access(t.copies[i].to, t.copies[i].bytes, true);
         std::memcpy(t.copies[i].to, t.copies[i].from, t.copies[i].bytes);
+        t.unfenced = true;
       }
       t.copies.erase(t.copies.begin(),
                      t.copies.begin() + static_cast<std::ptrdiff_t>(t.groups.front()));
       t.groups.erase(t.groups.begin());
     }
+  }
+
+  bool vote(bool yes) {
+    const unsigned now = threads_[running_].votes++ % 3;
+    Block& block = own_block();
+    block.votes[(now + 1) % 3] = false;  // nobody is there yet: that one begins after this barrier
+    if (yes) block.votes[now] = true;
+    barrier();
+    return block.votes[now];
+  }
+
+  void fence_async_proxy() { threads_[running_].unfenced = false; }
+  std::uint32_t shared_address(const void* at) {
+    if (!own_block().holds(at)) fail("an address: not in dynamic shared memory");
+    return static_cast<std::uint32_t>(static_cast<const unsigned char*>(at) -
+                                      own_block().dynamic.get());
+  }
+  float* begun_sums(float (&d)[32]) {
+    for (const Thread& t : threads_) {
+      if (t.unfenced) fail("wgmma: copies to shared memory are not fenced");
+    }
+    Thread& t = threads_[running_];
+    ++t.products;
+    for (Thread::Begun& b : t.begun) {
+      if (b.target == d) return b.sums.data();
+    }
+    t.begun.push_back({d, {}});
+    std::copy_n(d, 32, t.begun.back().sums.data());
+    std::fill_n(d, 32, std::numeric_limits<float>::quiet_NaN());
+    return t.begun.back().sums.data();
+  }
+  void await_products() {
+    Thread& t = threads_[running_];
+    for (const Thread::Begun& b : t.begun) std::copy_n(b.sums.data(), 32, b.target);
+    t.begun.clear();
+  }
+  std::uint16_t number_of_b(std::uint64_t descriptor, int row, int column) {
+    const auto field = [&](int from) {  // in units of 16 bytes
+      return static_cast<std::size_t>(descriptor >> from & 0x3fff) * 16;
+    };
+    if (descriptor >> 49 != std::uint64_t{1} << 13) fail("wgmma: not the 128-byte swizzle");
+    const auto r = static_cast<std::size_t>(row);
+    std::size_t at =
+        field(0) + r / 8 * field(32) + r % 8 * 128 + static_cast<std::size_t>(column) * 2;
+    at ^= (at >> 7 & 7) << 4;
+    if (at + 2 > own_block().dynamic_bytes) fail("wgmma: beyond shared memory");
+    const unsigned char* const number = own_block().dynamic.get() + at;
+    access(number, 2, false);
+    std::uint16_t value = 0;
+    std::memcpy(&value, number, 2);
+    return value;
   }
 
   void* shared_memory(const void* key, std::size_t bytes) {
@@ -201,12 +275,12 @@ class Multiprocessor {
       at->second.assign(bytes, kUnwritten);
       accesses_.add(at->second.data(), bytes);
     }
-    std::size_t total = block.dynamic.size();
+    std::size_t total = block.dynamic_bytes;
     for (const auto& [other, memory] : block.static_shared) total += memory.size();
     if (total > max_shared_bytes()) fail(join(total, " bytes of shared memory are too many"));
     return at->second.data();
   }
-  unsigned char* dynamic_shared() { return own_block().dynamic.data(); }
+  unsigned char* dynamic_shared() { return own_block().dynamic.get(); }
 
  private:
   [[nodiscard]] Block& own_block() { return blocks_[threads_[running_].block]; }
@@ -250,10 +324,14 @@ class Multiprocessor {
       block.begun = false;
       block.live = threads;
       block.at_barrier = 0;
+      std::fill_n(block.votes, 3, false);
       block.static_shared.clear();
       // A new array: address sanitizer then knows its end.
-      block.dynamic = std::vector<unsigned char>(kernel.shared_bytes, kUnwritten);
-      accesses_.add(block.dynamic.data(), block.dynamic.size());
+      const std::size_t bytes = kernel.shared_bytes;
+      block.dynamic.reset(static_cast<unsigned char*>(operator new[](bytes, kSharedAlignment)));
+      block.dynamic_bytes = bytes;
+      std::memset(block.dynamic.get(), kUnwritten, bytes);
+      accesses_.add(block.dynamic.get(), bytes);
     }
   }
 
@@ -344,10 +422,23 @@ class Multiprocessor {
     Block& block = blocks_[rank];
     if (block.live == 0 || block.at_barrier < block.live) return;
     block.at_barrier = 0;
+    check_warpgroups(rank);
     // A cluster's blocks reach into each other's memory: there, only its own barrier orders them.
     if (blocks_.size() == 1) accesses_.barrier();
     release(
         [&](const Thread& t) { return t.block == rank && t.state == Thread::State::at_barrier; });
+  }
+  /// Four warps take part in each of their products.
+  void check_warpgroups(unsigned rank) {
+    for (std::size_t i = 0; i < threads_.size(); ++i) {
+      const Thread& t = threads_[i];
+      if (t.block == rank && t.products != threads_[i / 128 * 128].products) {
+        fail(join("wgmma: thread ", i, " has begun ", t.products,
+                  " products, the first of its four "
+                  "warps ",
+                  threads_[i / 128 * 128].products));
+      }
+    }
   }
   void release_cluster() {
     if (live_ == 0 || at_cluster_ < live_) return;
@@ -445,6 +536,15 @@ void begin_copy(void* shared, const void* global, std::size_t bytes) {
 void commit_copies() { Multiprocessor::current().commit_copies(); }
 void wait_for_copies(std::size_t groups) { Multiprocessor::current().wait_for_copies(groups); }
 void check_matrix_row(const std::uint16_t* row) { Multiprocessor::current().check_row(row); }
+std::uint32_t shared_address(const void* at) {
+  return Multiprocessor::current().shared_address(at);
+}
+void fence_async_proxy() { Multiprocessor::current().fence_async_proxy(); }
+float* begun_sums(float (&d)[32]) { return Multiprocessor::current().begun_sums(d); }
+std::uint16_t number_of_b(std::uint64_t descriptor, int row, int column) {
+  return Multiprocessor::current().number_of_b(descriptor, row, column);
+}
+void wgmma_await() { Multiprocessor::current().await_products(); }
 int lane() { return static_cast<int>(Multiprocessor::current().running() % kWarp); }
 
 void shuffle_lanes(void* const (&slots)[kWarp]) {
@@ -501,6 +601,9 @@ std::string run_blocks(const Kernel& kernel) {
 }  // namespace skytape::cuda_simulator
 
 void __syncthreads() { skytape::cuda_simulator::Multiprocessor::current().barrier(); }
+int __syncthreads_or(int yes) {
+  return skytape::cuda_simulator::Multiprocessor::current().vote(yes != 0) ? 1 : 0;
+}
 void __cluster_barrier_wait() { skytape::cuda_simulator::cluster_barrier(); }
 void* __cluster_map_shared_rank(const void* own, unsigned rank) {
   return skytape::cuda_simulator::in_block(own, rank);

@@ -28,6 +28,8 @@ extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /// Waits for all threads of the block that have not ended.
 void __syncthreads();
+/// The same; returns whether any of them says yes.
+int __syncthreads_or(int yes);
 
 inline int __ffs(int x) { return __builtin_ffs(x); }
 inline int __popc(unsigned x) { return __builtin_popcount(x); }

@@ -17,6 +17,14 @@ struct Registers {
   const std::uint32_t *a, *b;
 };
 
+/// One lane's registers of wgmma, and B's descriptor.
+struct WgmmaOperands {
+  float* sums;
+  const std::uint32_t* a;
+  std::uint64_t b;
+  bool transposed;
+};
+
 float low_half(std::uint32_t word) { return std::bit_cast<float>(word << 16); }
 float high_half(std::uint32_t word) { return std::bit_cast<float>(word & 0xffff0000u); }
 
@@ -77,6 +85,36 @@ void bf16_lanes(void* const (&slots)[kWarp]) {
   tiles.multiply_add(slots);
 }
 
+/// The same of a warp's 16 rows of wgmma's tiles: d [16, 64] += a [16, 16] b [16, 64].
+void wgmma_lanes(void* const (&slots)[kWarp]) {
+  float a[16][16] = {}, b[16][64];
+  const WgmmaOperands* any = nullptr;
+  for (int lane = 0; lane < kWarp; ++lane) {
+    if (slots[lane] == nullptr) continue;
+    any = static_cast<const WgmmaOperands*>(slots[lane]);
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i % 2 * 8, column = lane % 4 * 2 + i / 2 * 8;
+      a[row][column] = low_half(any->a[i]);
+      a[row][column + 1] = high_half(any->a[i]);
+    }
+  }
+  for (int k = 0; k < 16; ++k) {
+    for (int n = 0; n < 64; ++n) {
+      b[k][n] = low_half(any->transposed ? number_of_b(any->b, k, n) : number_of_b(any->b, n, k));
+    }
+  }
+  for (int lane = 0; lane < kWarp; ++lane) {
+    if (slots[lane] == nullptr) continue;
+    float* const d = static_cast<const WgmmaOperands*>(slots[lane])->sums;
+    for (int i = 0; i < 32; ++i) {
+      const int row = lane / 4 + i % 4 / 2 * 8, column = i / 4 * 8 + lane % 4 * 2 + i % 2;
+      float sum = 0;
+      for (int k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
+      d[i] += sum;
+    }
+  }
+}
+
 template <bool kTransposed> void matrix_lanes(void* const (&slots)[kWarp]) {
   for (int lane = 0; lane < kWarp; ++lane) {
     for (int m = 0; m < 4; ++m) {
@@ -119,6 +157,11 @@ void mma_m16n8k16_bf16(float (&d)[4], const std::uint32_t (&a)[4], const std::ui
 float exp2(float x) {
   const float y = std::exp2(x);
   return y < std::numeric_limits<float>::min() ? 0.0f : y;  // NaN stays
+}
+
+void begin_wgmma(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b, bool transposed) {
+  WgmmaOperands slot{begun_sums(d), a, b, transposed};
+  warp_together(0xffffffffu, wgmma_lanes, &slot);
 }
 
 void exchange_matrices(MatrixRow& row, bool transposed) {

@@ -1,4 +1,5 @@
-// mma.sync and ldmatrix of the simulated device, lane by lane as the PTX ISA lays fragments out.
+// mma.sync, wgmma and ldmatrix of the simulated device, lane by lane as the PTX ISA lays fragments
+// out.
 #pragma once
 
 #include <algorithm>
@@ -53,5 +54,21 @@ inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], const std::uint16_t* row) {
   MatrixRow own = matrix_row(r, row);
   exchange_matrices(own, true);
 }
+
+/// An address in shared memory as the device's instructions have it.
+[[nodiscard]] std::uint32_t shared_address(const void* at);
+/// fence.proxy.async: what the thread wrote to shared memory is seen by wgmma, after a barrier.
+void fence_async_proxy();
+inline void wgmma_fence() {}
+/// wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 with A in registers: d += a b when it is
+/// waited for; until then d holds NaN. An error where a thread's copies to shared memory are not
+/// fenced, or the descriptor is not of rows with the 128-byte swizzle.
+void begin_wgmma(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b, bool transposed);
+template <bool kTransposed>
+void wgmma_m64n64k16_bf16(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b) {
+  begin_wgmma(d, a, b, kTransposed);
+}
+/// wgmma.commit_group and wgmma.wait_group 0.
+void wgmma_await();
 
 }  // namespace skytape::cuda_simulator

@@ -1,6 +1,7 @@
 // The collective operations of a simulated warp's lanes: shuffles, votes, barriers.
 #pragma once
 
+#include <cstdint>
 #include <type_traits>
 
 namespace skytape::cuda_simulator {
@@ -29,6 +30,11 @@ struct Vote {
 };
 void vote_lanes(void* const (&slots)[kWarp]);
 void meet_lanes(void* const (&slots)[kWarp]);
+
+/// wgmma: where the running thread's sums are until it waits for them; d becomes NaN until then.
+[[nodiscard]] float* begun_sums(float (&d)[32]);
+/// Number `column` of row `row` of a descriptor's operand in shared memory.
+[[nodiscard]] std::uint16_t number_of_b(std::uint64_t descriptor, int row, int column);
 
 template <class T> T shuffle(unsigned mask, T value, int source) {
   static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));

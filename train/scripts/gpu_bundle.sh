@@ -5,7 +5,8 @@
 #   B=build/gpu-bundle CHECKS="smoke tests" train/scripts/gpu_check.sh
 #   OUT      the folder (default build/gpu-bundle)
 #   GOLDENS  folder of reference vectors (default tests/goldens, which the working tree has)
-#   CUDA_ARCH  compute capabilities (default 90-real: without PTX for later ones, which would not fit)
+#   CUDA_ARCH  compute capabilities (default 90a-real: wgmma, and no PTX for later ones, which would
+#              not fit)
 set -eu
 source train/scripts/common.sh
 OUT=${OUT:-build/gpu-bundle}
@@ -17,7 +18,7 @@ LIMIT_MIB=64 # of what travels: working tree and bundle
 mapfile -t tests < <(cuda_test_files
   find tests -name '*.cpp' ! -name '*_test.cpp' ! -path 'tests/tour/*' ! -path 'tests/fuzz/*' \
     ! -path 'tests/cuda_simulator/*' ! -path 'tests/install_example/*' ! -path 'tests/exercises/*')
-${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= MPI=0 WITH_NCCL= CUDA_ARCH="${CUDA_ARCH:-90-real}" TEST_SRC="${tests[*]}" \
+${MAKE:-make} CUDA=1 PORTABLE=1 OPTIONAL= MPI=0 WITH_NCCL= CUDA_ARCH="${CUDA_ARCH:-90a-real}" TEST_SRC="${tests[*]}" \
   $B/skytape-lab $B/skytape_tests
 
 # ---- program, tests and their libraries ------------------------------------------------------

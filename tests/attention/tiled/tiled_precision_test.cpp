@@ -14,6 +14,9 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/rounding.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 using namespace skytape;
 using namespace skytape::attention;
@@ -148,6 +151,23 @@ void check_results(const Problem& p, Precision precision) {
   check_rule("dv", got.dv, plain.dv, exact.dv);
 }
 
+/// Scores that rise or fall from one range of keys to the next, by up to 200.
+Problem late_scores(std::int64_t width, double rate) {
+  const auto score_of = [](std::int64_t j) {  // of a query of one; exact in bf16
+    const std::int64_t steps[] = {0, 20, 60, 61, 200};
+    return static_cast<double>(steps[j / 32] + j % 3);
+  };
+  Problem p(width, Score::softmax, rate, 1);
+  Numbers q(B * H * N * width), k(B * H * M * width);
+  for (std::int64_t row = 0; row < B * H * N; ++row) {  // some rows rise, others fall
+    q[row * width] = row % 2 == 0 ? 1 : row % 3 == 0 ? -1 : 0.5;
+  }
+  for (std::int64_t row = 0; row < B * H * M; ++row) k[row * width] = score_of(row % M);
+  p.q = Tensor::from(q, {B, H, N, width}, DType::f32, Device::cpu);
+  p.k = Tensor::from(k, {B, H, M, width}, DType::f32, Device::cpu);
+  return p;
+}
+
 }  // namespace
 
 TEST_CASE("tensor cores lose at most three times what rounded operands lose") {
@@ -196,29 +216,53 @@ TEST_CASE("tensor cores take a scale of zero and a negative one as any other") {
 
 TEST_CASE("on tensor cores a row's largest scores may come late, and be far above the first ones") {
   if (!test::cuda_or_skip()) return;
-  const auto score_of = [](std::int64_t j) {  // of a query of one; exact in bf16
-    const std::int64_t steps[] = {0, 20, 60, 61, 200};
-    return static_cast<double>(steps[j / 32] + j % 3);
-  };
   for (const Precision precision : {Precision::tf32, Precision::bf16}) {
     for (const std::int64_t width : {32, 64}) {
       for (const double rate : {0.0, 0.3}) {
         CAPTURE(static_cast<int>(precision));
         CAPTURE(width);
         CAPTURE(rate);
-        Problem p(width, Score::softmax, rate, 1);
-        Numbers q(B * H * N * width), k(B * H * M * width);
-        for (std::int64_t row = 0; row < B * H * N; ++row) {  // some rows rise, others fall
-          q[row * width] = row % 2 == 0 ? 1 : row % 3 == 0 ? -1 : 0.5;
-        }
-        for (std::int64_t row = 0; row < B * H * M; ++row) k[row * width] = score_of(row % M);
-        p.q = Tensor::from(q, {B, H, N, width}, DType::f32, Device::cpu);
-        p.k = Tensor::from(k, {B, H, M, width}, DType::f32, Device::cpu);
-        check_results(p, precision);
+        check_results(late_scores(width, rate), precision);
       }
     }
   }
 }
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+TEST_CASE("on compute capability 9.0 four warps together lose no more for heads of 64") {
+  if (!test::cuda_or_skip()) return;
+  const cuda_simulator::ComputeCapability sm_90(9);
+  for (const double rate : {0.0, 0.3}) {
+    CAPTURE(rate);
+    for (const Score score : {Score::softmax, Score::gaussian}) {
+      for (const std::int64_t width : {40, 64}) {
+        CAPTURE(static_cast<int>(score));
+        CAPTURE(width);
+        const double scale = 1 / std::sqrt(static_cast<double>(width));
+        check_results(Problem(width, score, rate, scale), Precision::bf16);
+      }
+    }
+    check_results(late_scores(64, rate), Precision::bf16);
+  }
+}
+
+TEST_CASE(
+    "compute capability 9.0 has other kernels for heads of 64 in bf16 than 8.0, and for these "
+    "alone") {
+  if (!test::cuda_or_skip()) return;
+  const auto blocks = [](std::int64_t width, Precision precision, int capability) {
+    const cuda_simulator::ComputeCapability sm(capability);
+    const cuda_simulator::LaunchesOnly launches;
+    (void)on_cuda(Problem(width, Score::softmax, 0, 0.1), precision);
+    std::vector<std::uint64_t> all;
+    for (const auto& launch : launches.all()) all.push_back(launch.blocks);
+    return all;
+  };
+  CHECK(blocks(64, Precision::bf16, 9) != blocks(64, Precision::bf16, 8));
+  CHECK(blocks(64, Precision::tf32, 9) == blocks(64, Precision::tf32, 8));
+  CHECK(blocks(32, Precision::bf16, 9) == blocks(32, Precision::bf16, 8));
+}
+#endif
 
 TEST_CASE("tensor cores give a token a Gaussian weight of one to itself") {
   if (!test::cuda_or_skip()) return;

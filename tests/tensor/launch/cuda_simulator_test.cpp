@@ -105,6 +105,42 @@ void load_matrix(float* x, int m, bool transposed, int shift) {
   x[2 * lane] = static_cast<float>(r[m] & 0xffffu);
   x[2 * lane + 1] = static_cast<float>(r[m] >> 16);
 }
+enum class Fault { none, unfenced, unawaited, apart, unswizzled };
+/// x = row 63 of A B by four warps, where A's rows 56 to 63 are twos, the others ones, and B's
+/// columns are numbers 16 to 31 of 64 rows in shared memory; number c of row r is r + 1 if c = r,
+/// else 0.
+void multiply_together(float* x, Fault fault) {
+  auto* const shared = reinterpret_cast<std::uint16_t*>(cuda_simulator::dynamic_shared());
+  for (unsigned i = threadIdx.x; i < 64 * 64; i += 128) {
+    const unsigned row = i / 64, column = i % 64, place = column / 8 ^ row % 8;
+    shared[row * 64 + place * 8 + column % 8] =
+        cuda_simulator::round_bf16(row == column ? static_cast<float>(row + 1) : 0.0f);
+  }
+  if (threadIdx.x == 0) {
+    __pipeline_memcpy_async(shared + 64 * 64, x, 16);
+    __pipeline_commit();
+    __pipeline_wait_prior(0);
+  }
+  if (fault != Fault::unfenced) cuda_simulator::fence_async_proxy();
+  __syncthreads();
+  const std::uint32_t ones = cuda_simulator::round_two_bf16(1, 1);
+  const std::uint32_t twos = cuda_simulator::round_two_bf16(2, 2);
+  const std::uint32_t last = threadIdx.x / 32 == 3 ? twos : ones;
+  const std::uint64_t swizzle = fault == Fault::unswizzled ? 0 : 1;
+  const std::uint64_t columns = cuda_simulator::shared_address(shared + 16) / 16 |
+                                std::uint64_t{1024 / 16} << 32 | swizzle << 62;
+  float sums[32] = {};
+  if (fault != Fault::apart || threadIdx.x >= 32) {
+    cuda_simulator::wgmma_m64n64k16_bf16<false>(sums, {ones, last, ones, last}, columns);
+  }
+  if (fault != Fault::unawaited) cuda_simulator::wgmma_await();
+  __syncthreads();
+  if (threadIdx.x >= 124) {
+    for (unsigned i = 0; i < 16; ++i) {
+      x[i / 2 * 8 + threadIdx.x % 4 * 2 + i % 2] = sums[i / 2 * 4 + 2 + i % 2];
+    }
+  }
+}
 void sum_warp(float* x) {
   float sum = static_cast<float>(threadIdx.x);
   for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
@@ -280,6 +316,24 @@ TEST_CASE("a warp loads matrices as they are or transposed, from rows of 16 byte
     }
   }
   CHECK(mentions(b.run(load_matrix, 1, 32, 2048, b.x, 0, false, 1), "ldmatrix: a misaligned row"));
+}
+
+TEST_CASE("four warps multiply by what they fenced, together, and wait for the sums") {
+  const Bench bench;
+  const auto run = [&](Fault fault) {
+    return bench.run(multiply_together, dim3(1), dim3(128), 64 * 64 * 2 + 16, bench.x, fault);
+  };
+  REQUIRE(run(Fault::none).empty());
+  const std::vector<float> row = bench.read();
+  for (int i = 0; i < 64; ++i) {
+    CAPTURE(i);
+    CHECK(row[i] == (i >= 16 && i < 32 ? 2 * (i + 1) : 0));
+  }
+  REQUIRE(run(Fault::unawaited).empty());
+  CHECK(std::isnan(bench.read()[20]));
+  CHECK(mentions(run(Fault::unfenced), "copies to shared memory are not fenced"));
+  CHECK(mentions(run(Fault::apart), "has begun 1 products, the first of its four warps 0"));
+  CHECK(mentions(run(Fault::unswizzled), "not the 128-byte swizzle"));
 }
 
 TEST_CASE("launches that a GPU refuses are refused") {
