@@ -79,8 +79,7 @@ cublasHandle_t cublas() {
 }
 bool follows_crossing() { return std::exchange(context().current->at_crossing, false); }
 
-// ---- what the device can, and runs of a kernel
-// ---------------------------------------------------
+// ---- what the device can, and runs of a kernel -------------------------------------------------
 namespace {
 
 int attribute(cudaDeviceAttr which) {
@@ -185,8 +184,7 @@ void trim_on(Cuda) {
   CUDA_CHECK(cudaMemPoolTrimTo(pool, 0));
 }
 
-// ---- two streams
-// ---------------------------------------------------------------------------------
+// ---- two streams -------------------------------------------------------------------------------
 
 // Whatever comes next on either stream waits in full: a kernel that is started early would wait for
 // the one before it on its own stream alone.

@@ -26,8 +26,7 @@ namespace {
 using namespace token_tiles;
 using namespace token_tiles::mlp_tiles;
 
-// ---- forward
-// -------------------------------------------------------------------------------------
+// ---- forward -----------------------------------------------------------------------------------
 
 /// Stores the values that backward needs of a warp's tokens: which numbers dropout keeps, and the
 /// norm's.
@@ -101,8 +100,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// ---- backward
-// ------------------------------------------------------------------------------------
+// ---- backward ----------------------------------------------------------------------------------
 
 /// Gradients, of the tokens so far, of what a warp's 16 hidden channels are made with and go to.
 struct HiddenSums {

@@ -135,8 +135,7 @@ template <class T> __device__ void find_weights(const HeadsPlan& plan, const Arr
       column < plan.columns() ? in.weight.at(p) + (column - p * plan.out()) * plan.width : nullptr;
 }
 
-// ---- true f32 and f64
-// ----------------------------------------------------------------------------
+// ---- true f32 and f64 --------------------------------------------------------------------------
 
 constexpr int kBlockK = 16;                              // of x's width at a time
 constexpr int kAcross = 16, kDown = kThreads / kAcross;  // threads along columns and rows
@@ -213,8 +212,7 @@ template <class T> __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 
   }
 }
 
-// ---- tf32 and bf16
-// -------------------------------------------------------------------------------
+// ---- tf32 and bf16 -----------------------------------------------------------------------------
 
 constexpr int kSlab = 64;  // of x's width at a time
 constexpr int kSteps = kSlab / kMmaK;

@@ -59,8 +59,7 @@ template <class T> struct HeadRows {
   }
 };
 
-// ---- forward
-// -------------------------------------------------------------------------------------
+// ---- forward -----------------------------------------------------------------------------------
 
 struct ProjectShared {
   alignas(16) Number weight[kMostProjections][kWidth * kStride];
@@ -143,8 +142,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// ---- backward
-// ------------------------------------------------------------------------------------
+// ---- backward ----------------------------------------------------------------------------------
 
 /// The shared memory of projections from rows of `in` to rows of `out` channels.
 template <int kParts> struct Shared {
