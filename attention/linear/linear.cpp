@@ -1,4 +1,4 @@
-// Linear attention: checks, and the way that a GPU goes.
+// Linear attention: checks, and the derivation of its gradients.
 //
 // Backward. With G = dout, and what is raised to `least` held constant:
 //   (2)  dS_i[:D] = G_i / z_i     dS_iD = -G_i.O_i / z_i     dA = dS T     dT = dS^T A
@@ -8,8 +8,6 @@
 
 #include "attention/linear/linear_plan.hpp"
 #include "tensor/core/on_device.hpp"
-#include "tensor/gemm/gemm.hpp"
-#include "tensor/movement/layout.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -25,53 +23,7 @@ LinearInputs inputs_of(const char* op, const Tensor& q, const Tensor& k, const T
   return {joined(q), joined(k), joined(v), mask, options, q.size(1), features};
 }
 
-/// [V, 1]: [G, N, P].
-Tensor with_ones(const Tensor& v) {
-  return tensor::concat({v, ones_like(v, v.shape().with(2, 1))}, 2);
-}
-
-/// phi of rows, masked if a mask is given: [G, N, R].
-Tensor features(const LinearInputs& in, const Tensor& x, const Tensor& mask) {
-  Tensor f = empty_like(x, x.shape().with(2, in.features));
-  on_device(x.device(), [&](auto tag) { features_on(tag, in, x, mask, f); });
-  return f;
-}
-
 }  // namespace
-
-void linear_forward_whole(const LinearInputs& in, LinearForward& result) {
-  const Tensor c = features(in, in.k, in.mask);                            // (1)
-  tensor::gemm(with_ones(in.v), Op::transpose, c, Op::none, result.sums);  // (1)
-  const Tensor s = tensor::matmul(features(in, in.q, {}), result.sums, Op::none,
-                                  Op::transpose);  // (2) [G, N, P]
-  on_device(s.device(), [&](auto tag) { normalise_on(tag, in, s, result.z, result.out); });  // (2)
-}
-
-void linear_backward_whole(const LinearInputs& in, const LinearForward& saved, const Tensor& dout,
-                           LinearBackward& d) {
-  Tensor ds = empty_like(dout, dout.shape().with(2, dout.size(2) + 1));
-  const auto differentiate = [&](const Tensor& x, const Tensor& mask, const Tensor& df,
-                                 Tensor& dx) {
-    on_device(x.device(), [&](auto tag) { features_backward_on(tag, in, x, mask, df, dx); });
-  };
-  on_device(ds.device(), [&](auto tag) {
-    normalise_backward_on(tag, in, saved.z, saved.out, dout, ds);  // (2)
-  });
-  const Tensor dsums =
-      tensor::matmul(ds, features(in, in.q, {}), Op::transpose, Op::none);     // (2) [G, P, R]
-  differentiate(in.q, {}, tensor::matmul(ds, saved.sums), d.dq);               // (2), (3)
-  differentiate(in.k, in.mask, tensor::matmul(with_ones(in.v), dsums), d.dk);  // (1), (3)
-  const Tensor of_values = tensor::narrow(dsums, 1, 0, dout.size(2));          // [G, D, R]
-  tensor::gemm(features(in, in.k, in.mask), Op::none, of_values, Op::transpose, d.dv);  // (1)
-}
-
-void linear_forward_on(Cuda, const LinearInputs& in, LinearForward& result) {
-  linear_forward_whole(in, result);
-}
-void linear_backward_on(Cuda, const LinearInputs& in, const LinearForward& saved,
-                        const Tensor& dout, LinearBackward& d) {
-  linear_backward_whole(in, saved, dout, d);
-}
 
 LinearForward linear_forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& mask,
                              const LinearOptions& options) {
