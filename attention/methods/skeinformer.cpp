@@ -139,13 +139,9 @@ class Skeinformer final : public Method {
     RowNumbers numbers{call.random.fork(kColumns), call.first_example * heads,
                        std::max(nominal_length_, in.q.size(2))};
     if (call.alone) numbers = {numbers.random, 0, numbers.row_length, heads};
-    if (config_.weighted) {
-      numbers.row_length = config_.features;
-      draws.set("prob", normalise(weights));
-      draws.set("columns", limit_slots(sample_with_replacement(weights, slots, numbers), used));
-    } else {
-      draws.set("columns", limit_slots(sample_without_replacement(weights, slots, numbers), used));
-    }
+    if (config_.weighted) draws.set("prob", normalise(weights));
+    const auto sample = config_.weighted ? sample_with_replacement : sample_without_replacement;
+    draws.set("columns", limit_slots(sample(weights, slots, numbers), used));
     return draws;
   }
 
