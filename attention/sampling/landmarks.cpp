@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attention/sampling/landmarks_plan.hpp"
+#include "attention/sampling/require_rows.hpp"
 #include "tensor/core/on_device.hpp"
 #include "tensor/core/tensor.hpp"
 
@@ -67,13 +68,7 @@ Tensor landmark_index(const Tensor& table, const Tensor& q) {
         table.shape().first(table.rank() - 2).append(table.size(-2) * table.size(-1)));
   }
   require_index("landmarks", index, q);
-  if (index.device() == Device::cpu) {
-    const std::int32_t *begin = index.data<std::int32_t>(), *end = begin + index.numel();
-    const std::int64_t limit = 2 * q.size(2);
-    const auto* bad = std::find_if(begin, end, [=](auto i) { return i < 0 || i >= limit; });
-    ENSURE(bad == end, "landmarks: index ", bad == end ? 0 : *bad, " is outside [0, ", limit,
-           ") for queries ", q);
-  }
+  require_rows("landmarks", index, 0, 2 * q.size(2));
   return index;
 }
 
