@@ -100,7 +100,7 @@ template <class T> __global__ void __launch_bounds__(kThreads) backward_kernel(B
   entries(in.size, [&](std::int64_t e, std::int64_t t) { in.dscores[e] += in.dtransposed[t]; });
 }
 
-template <class T, class In> void launch(const char* name, void (*kernel)(In), const In& in) {
+template <class In> void launch(const char* name, void (*kernel)(In), const In& in) {
   const std::int64_t lanes = in.size * cuda::kWarp;
   cuda::launch({name, static_cast<unsigned>(in.of_step / in.size),
                 static_cast<unsigned>(std::min<std::int64_t>(lanes, kThreads))},
@@ -113,10 +113,10 @@ void sinkhorn_on(Cuda, const Tensor& scores, SinkhornForward& result) {
   if (scores.numel() == 0) return;
   const Tensor transposed = empty_like(scores);
   dispatch_float(scores.dtype(), [&]<class T>() {
-    launch<T>("sinkhorn", forward_kernel<T>,
-              Forward<T>{scores.data<T>(), transposed.data<T>(), result.rows.data<T>(),
-                         result.columns.data<T>(), result.matrix.data<T>(), scores.cols(),
-                         scores.rows(), result.rows.size(0)});
+    launch("sinkhorn", forward_kernel<T>,
+           Forward<T>{scores.data<T>(), transposed.data<T>(), result.rows.data<T>(),
+                      result.columns.data<T>(), result.matrix.data<T>(), scores.cols(),
+                      scores.rows(), result.rows.size(0)});
   });
 }
 
@@ -128,11 +128,11 @@ void sinkhorn_backward_on(Cuda, const Tensor& scores, const SinkhornForward& sav
   const Tensor lines_of = empty_like(scores, {3, of_step});
   dispatch_float(scores.dtype(), [&]<class T>() {
     T* const drow = lines_of.data<T>();
-    launch<T>("sinkhorn backward", backward_kernel<T>,
-              Backward<T>{scores.data<T>(), saved.matrix.data<T>(), dmatrix.data<T>(),
-                          saved.rows.data<T>(), saved.columns.data<T>(), transposed.data<T>(),
-                          dtransposed.data<T>(), drow, drow + of_step, drow + 2 * of_step,
-                          ds.data<T>(), scores.cols(), of_step, saved.rows.size(0)});
+    launch("sinkhorn backward", backward_kernel<T>,
+           Backward<T>{scores.data<T>(), saved.matrix.data<T>(), dmatrix.data<T>(),
+                       saved.rows.data<T>(), saved.columns.data<T>(), transposed.data<T>(),
+                       dtransposed.data<T>(), drow, drow + of_step, drow + 2 * of_step,
+                       ds.data<T>(), scores.cols(), of_step, saved.rows.size(0)});
   });
 }
 

@@ -69,10 +69,6 @@ template <class T> struct CollectRows {
   }
 };
 
-template <class T> void collect(const CollectRows<T>& f, std::int64_t segments) {
-  cuda::warp_rows(segments * f.vocabulary * ceil_div(f.width, kColumns), f);
-}
-
 }  // namespace
 
 void embedding_backward_on(Cuda, const Tensor& dy, const Tensor& ids, Tensor& dtable) {
@@ -94,9 +90,9 @@ void embedding_backward_on(Cuda, const Tensor& dy, const Tensor& ids, Tensor& dt
   const std::int64_t segment = ceil_div(tokens, segments);
   dispatch_float(dy.dtype(), [&]<class T>() {
     const Tensor partial = empty_like(dy, {segments, size});
-    collect(CollectRows<T>{tokens, rows, width, ids.data<std::int32_t>(), dy.data<T>(),
-                           partial.data<T>(), segment},
-            segments);
+    cuda::warp_rows(segments * rows * ceil_div(width, kColumns),
+                    CollectRows<T>{tokens, rows, width, ids.data<std::int32_t>(), dy.data<T>(),
+                                   partial.data<T>(), segment});
     columns<1, T>(1, segments, size, PartialEntry<T>{partial.data<T>(), segments, size},
                   dtable.data<T>());
   });

@@ -225,10 +225,8 @@ void token_sums_on(Cuda, const DropoutPlan& drop, std::int64_t numbers, const Te
                           fits(group_count),
                           fits(parts),
                           fits(slices)};
-    const auto aligned = [&](const T* at) {
-      return reinterpret_cast<std::uintptr_t>(at) % alignof(Four<T>) == 0;
-    };
-    const bool fours = e % 4 == 0 && aligned(in.dx) && aligned(in.d) && aligned(in.dsecond);
+    const bool fours = e % 4 == 0 && Four<T>::aligned(in.dx) && Four<T>::aligned(in.d) &&
+                       Four<T>::aligned(in.dsecond);
     cuda::launch({"sums by token and position", cuda::grid_for(parts * slices, 1),
                   static_cast<unsigned>(warps * kWarp), static_cast<std::size_t>(warps) * bytes},
                  fours ? token_sums_kernel<T, true> : token_sums_kernel<T, false>, in);
