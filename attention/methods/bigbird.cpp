@@ -150,14 +150,15 @@ class BigBird final : public Method {
   struct Saved {
     Inputs in;             // q, k, v: [B, H, N, D], mask: [B, N]
     BlockPattern pattern;  // (1)
-    BlockForward result;   // out: [B, H, N, D] before the mask, lse: [B, H, N]
+    BlockForward result;   // out: [B, H, N, D], lse: [B, H, N]
     double scale;
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
     Saved s{in, pattern(in.q, draws), {}, score_scale(in.q)};                 // (1)
     s.result = block_forward(in.q, in.k, in.v, in.mask, s.pattern, s.scale);  // (2)
-    const Tensor out = tensor::mask_rows(s.result.out, in.mask);              // (3)
+    s.result.out = tensor::mask_rows(s.result.out, in.mask);                  // (3)
+    const Tensor out = s.result.out;
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 

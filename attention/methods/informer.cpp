@@ -9,7 +9,8 @@
 //
 //   time     forward N S D + 2 T N D multiply-adds per head (S sampled keys a query, T chosen
 //            rows), backward 5 T N D
-//   memory   O(N D) per head, N S for the sample; saved: chosen rows, their outputs, masked inputs
+//   memory   saved: chosen rows and their outputs, in informer_mask masked inputs; while rows are
+//            chosen, N S numbers for the sample of all heads
 //
 // Choices and deviations:
 //   - The largest sampled score is compared with the sum of sampled scores over N, not over S, and
@@ -247,7 +248,8 @@ Spec spec_of(bool masked, const std::string& idea) {
   spec.cost_at = [defaults](const CostSizes& s) { return cost_at(defaults, s); };
   spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
   spec.sequential = "O(log N)";  // the choice of rows
-  spec.memory = "N D, N S for the sample";
+  spec.memory =
+      masked ? "3 N D + 2 T D; N S while rows are chosen" : "2 T D; N S while rows are chosen";
   spec.random = true;
   spec.reads_padding = !masked;
   spec.exact = {{"all rows are chosen", "softmax", {{"top", "64"}}, {}}};

@@ -407,7 +407,7 @@ Spec linformer_spec() {
   spec.cost_at = cost_at;
   spec.combined_cost_at = combined_cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 4 * s.n * s.features * s.width; };
-  spec.memory = "(N + L) D";
+  spec.memory = "2 (N + L) D, in a model half of that";
   spec.exact = {{"every row is a separate window (L = N, no padding)",
                  "softmax",
                  {{"projection", "mean"}, {"features", "64"}},

@@ -167,8 +167,11 @@ class Longformer final : public Method {
                     tensor::multiply(t.sums, of_heads(value_bias_->value)));  // [H, B g, D]
     const Tensor of_globals =
         tensor::swap_middle(by_example(out, b).reshape({b, g, heads_, in.q.size(3)}));
-    return {tensor::concat({of_globals, tensor::narrow(s.windows.out, 2, g, n)}, 2),
-            [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
+    // Backward gives the windows' rows of global tokens no gradient, so that any numbers may stand
+    // there, and one array serves both.
+    s.windows.out = tensor::concat({of_globals, tensor::narrow(s.windows.out, 2, g, n)}, 2);
+    const Tensor combined = s.windows.out;
+    return {combined, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {

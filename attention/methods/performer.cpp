@@ -5,7 +5,8 @@
 // numerator and row sums are products of N x R feature matrices with R x D ones: linear in N.
 //
 //   time     forward 4 N R D multiply-adds per head, backward 8 N R D
-//   memory   O((N + R) D); features are made again in tiles wherever they are needed
+//   memory   O((N + R) D); saved: scaled queries and keys, values with the mask, numerators and
+//            normalisers, T; features are made again in tiles wherever they are needed
 //
 // Two forms (option `form`):
 //   corrected   (default) logits q.k / sqrt(D); padded keys have no features; the keys' stabiliser
@@ -309,7 +310,7 @@ Spec performer_spec() {
   spec.cost = "4 N R D";
   spec.cost_at = cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
-  spec.memory = "(N + R) D";
+  spec.memory = "4 N D + R D";
   spec.reads_padding = true;  // through the stabiliser, official also through the normaliser
   spec.samples = {{},
                   {{"features", "24"}},

@@ -282,7 +282,7 @@ Spec reformer_spec() {
   spec.cost = "4 R N c D + N R W D";
   spec.cost_at = cost_at;
   spec.sequential = "O(log N)";  // sorting
-  spec.memory = "R N D per head (rounds of outputs)";
+  spec.memory = "(R + 1) N D per head (rounds of outputs, keys)";
   spec.approximates = "shared_qk";
   spec.shared_qk = true;
   spec.random = true;

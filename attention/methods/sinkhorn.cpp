@@ -299,7 +299,7 @@ Spec sinkhorn_spec() {
   spec.cost = "4 b N D + 2 (N / b) N D";
   spec.cost_at = cost_at;
   spec.sequential = "O(K)";
-  spec.memory = "8 N D, (N / b)^2 for the sorting matrix";
+  spec.memory = "6 N D, (N / b)^2 for the sorting matrix";
   spec.random = true;
   spec.exact = {{"one block", "softmax", {{"block", "64"}}, {}}};
   spec.samples = {{},

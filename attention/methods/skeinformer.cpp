@@ -426,7 +426,10 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
   spec.idea = idea;
   spec.cost = cost;
   const bool sampled = parts.columns == Columns::sampled;
-  spec.memory = sampled ? "N S per head while columns are drawn, else 2 N" : "2 N";
+  const bool twice = parts.pilot_rows || parts.normaliser == Normaliser::exact;
+  spec.memory = twice ? "4 N D" : "3 N D";
+  spec.memory += parts.pilot_rows ? " + 4 S D" : " + 2 S D";
+  if (sampled) spec.memory += "; N S per head while columns are drawn";
   spec.sequential = "O(log N)";  // the race of the columns
   spec.random = true;
   spec.per_example = false;  // the shortest example bounds the features of all

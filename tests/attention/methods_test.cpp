@@ -4,9 +4,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "autograd/gradcheck.hpp"
 #include "autograd/ops.hpp"
+#include "tensor/core/storage.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
@@ -53,6 +56,16 @@ Problem disturb_padding(const Problem& p, const Problem& noise) {
 /// Norm of the rows of padded positions.
 double norm_at_padding(const Tensor& x, const Tensor& mask) {
   return norm(weigh_positions(x, tensor::affine(mask, -1, 1)));
+}
+
+/// Arrays [N, D] of each head that a method keeps, as Spec::memory says: 2 of "2 N D + 26 L^2".
+std::int64_t arrays_kept(const std::string& memory) {
+  const std::pair<const char*, std::int64_t> in_other_words[] = {
+      {"N D", 1}, {"2 (N + L) D", 2}, {"(R + 1) N D", 3}, {"C w D", 1}};  // R = 2, C w = N
+  for (const auto& [beginning, arrays] : in_other_words) {
+    if (memory.starts_with(beginning)) return arrays;
+  }
+  return memory.substr(1).starts_with(" N D") ? memory[0] - '0' : 0;
 }
 
 /// Rule of the optimised code at the products' present precision: at most three times the error of
@@ -347,6 +360,28 @@ TEST_CASE("with Call::alone both devices draw the same") {
       CHECK(distance(device.get(name).to(Device::cpu), values) <= 1e-5 * norm(values));
     }
   });
+}
+
+TEST_CASE("a call keeps as many arrays for its backward as the table of costs says") {
+  for (const Spec& spec : attention::registry()) {
+    INFO(spec.name, ": ", spec.memory);
+    const auto kept = [&](std::int64_t n) {  // numbers of a head
+      const Sizes sizes{.batch = 1, .heads = 2, .n = n, .width = 64};
+      const OptionValues options =
+          spec.has_option("features") ? OptionValues{{"features", "8"}} : OptionValues{};
+      const Layer layer = make_layer(spec, options, sizes, DType::f32);
+      const Problem p = convert(make_problem(spec, sizes, Padding::none), DType::f32);
+      const Call call = training_call(p.in);
+      (void)layer.method->forward(p.in, draw(layer, p, call), call);  // patterns are made once
+      const std::int64_t before = memory_stats(Device::cpu).live_bytes;
+      const attention::Result result = layer.method->forward(p.in, draw(layer, p, call), call);
+      const std::int64_t bytes = memory_stats(Device::cpu).live_bytes - before;
+      return static_cast<double>(bytes / 4 - result.out.numel()) / 2;
+    };
+    // Beside the arrays there are at most a few numbers of each token.
+    const double arrays = (kept(1024) - kept(512)) / (512 * 64);
+    CHECK(std::lround(arrays) == arrays_kept(spec.memory));
+  }
 }
 
 TEST_CASE("permuting the batch permutes the result") {
