@@ -11,11 +11,15 @@
 // Deviations and choices:
 //   - norm: `before` (default) normalises the memory where it asks, P' = P + Y, as a model with
 //     norms before attention does (the code's normalize_before); `after` normalises the sum,
-//     P' = LN(P + Y), as in the paper.
+//     P' = LN(P + Y), as in the paper and in its code's runs on LRA.
 //   - Packing reads the keys and values that the model projects; unpacking has projections of its
-//     own. The code can also use one matrix for keys and values (tied): not offered.
+//     own, as in the code's runs on LRA. Elsewhere the code ties keys and values to one matrix in
+//     both: not offered.
 //   - The memory has the width C = H D of all heads together. Its rows start as normal numbers,
-//     1 / sqrt(C), as in the code; positions are not added to them.
+//     1 / sqrt(C), as in the code, which then multiplies them by sqrt(C), adds sinusoids and on LRA
+//     normalises them before the first layer. Here they are used as they are; with norm = before
+//     their length only decides how much of P is left in P + Y.
+//   - Every sequence uses all L rows. In the code one of m < L tokens has the first m alone.
 //   - The bias of the unpacked keys shifts all scores of a query alike, so that it changes no
 //     output. It is there as in the code, and its gradient is rounding noise.
 //   - Nothing is dropped from weights or from what is added to the memory.
@@ -39,8 +43,8 @@ namespace skytape::attention {
 namespace {
 
 struct Config {
-  std::int64_t features = 128;  // L; LRA: 256
-  std::string norm = "before";  // LRA: before
+  std::int64_t features = 128;  // L; LRA: 16, 128 and 256
+  std::string norm = "before";  // LRA: after
 
   std::vector<Option> options() {
     return {Option::integer("features", features, 1, 4096, "rows of the memory"),
