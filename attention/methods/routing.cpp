@@ -13,13 +13,17 @@
 // Deviations and choices:
 //   - The paper's text and its code differ in how centroids move. Text: mu <- decay mu + (1 -
 //     decay) sum of the members / 2; code: averages of sums over averages of counts. Both point the
-//     same way, and direction is all that routing by normalised vectors reads, so ours is the
-//     text's without the factor. In the published package for PyTorch each step's sums are first
-//     scaled to unit length.
+//     same way, and only direction decides which tokens a centroid takes: ours is the text's
+//     without the factor. In the published package for PyTorch each step's sums are first scaled to
+//     unit length.
+//   - The centroid that a token moves is the one at the smallest angle. Both codes take the largest
+//     product, in which a centroid's length counts; of sums, it would make full clusters fuller.
+//   - Queries and keys are scaled to unit length, as in the package. The paper's code routes by
+//     their layer norms without weights, which subtract the mean over the D entries first.
 //   - Centroids begin in random directions, which the sums of the first steps outweigh: one step of
 //     64,000 tokens, several of fewer. The package runs k-means on the first batch instead.
-//   - Attention itself takes queries and keys as they are, scores q.k / sqrt D, as the package; the
-//     paper's code normalises them there too. Lengths count for a fixed number in routing alone.
+//   - Attention itself takes queries and keys as they are, scores q.k / sqrt D, as the package. The
+//     paper's code attends by the layer norms, too, and does not divide their products by sqrt D.
 //   - A mean over a query's clusters, as both codes; they add 1e-2 or 1e-5 to the number of
 //     clusters. A query in no cluster gives zero: the layer's residual is what it keeps.
 //   - The codes add a loss that pulls tokens to their centroids (weight 1e-4); the paper has none.
