@@ -16,8 +16,12 @@
 //   - The arena's code mixes nothing: its einsum sums over the permutation's index by itself, so
 //     that every block gets the sum of all blocks' keys, and its blocks are tokens that stand apart
 //     (see local.cpp). Its runs have a softmax in place of the normalisation, which is an option
-//     there, and its map of scores has a bias. None of this is here: one step (LRA below) is the
-//     nearest.
+//     there, and its map of scores has a bias. It attends to either block by a softmax of its own
+//     and adds the two outputs. None of this is here: one step (LRA below) is the nearest.
+//   - One softmax goes over both blocks, as in the published package for PyTorch. That has 7 steps
+//     and our temperature, of the logarithm of relu(L), with noise in evaluation, too; but unless
+//     told to (non_permutative=False) it does not normalise: each block takes the one whose mean
+//     key has the largest product with its mean query.
 //   - Gumbel noise is added in training only, one number for each example, head and pair of blocks;
 //     they are draws. gumbel = 0 leaves it out.
 //   - Padding: a padded token is zero in the mix. A place in the mixed block counts if any block
