@@ -12,7 +12,8 @@
 // table is in the checkpoint, each layer and head has its own, and random blocks come from the
 // whole sequence (random_range = official: from its beginning, as the code does at these lengths);
 // padded keys have weight zero instead of exp(-1e4 + score); N need not be a multiple of b, and
-// with fewer than five blocks attention is dense. Without any real token the output is zero.
+// with fewer than five blocks attention is dense (in Hugging Face's model up to 5 + 2 r blocks).
+// Without any real token the output is zero.
 //
 // Shapes: B batch, H heads, N tokens, D head width, b rows of a block, Q = ceil(n / b) blocks for n
 // nominal tokens, r random blocks.

@@ -10,8 +10,8 @@
 //   - epsilon is added to the normaliser: the paper has none, its code (fast-transformers) 1e-6,
 //     and so have we. It matters only to rows whose weights are that small altogether.
 //   - Queries and keys are not scaled, as in paper and code.
-//   - A padded key has no features. A sequence without real tokens gives zero output and zero
-//     gradients.
+//   - A padded key has no features; the arena's code ignores the mask. A sequence without real
+//     tokens gives zero output and zero gradients.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width.
 #include "attention/linear/linear.hpp"

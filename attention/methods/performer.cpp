@@ -20,6 +20,10 @@
 // steps, and evaluation draws its own. Padded queries are treated as any other. In the corrected
 // form a sequence without real tokens gives zero output; in the official one its values are zero.
 //
+// The code of Performer's authors is the corrected form, with epsilon 1e-6 and 256 features that
+// each call draws anew, but it ignores masks; the arena's takes relu(x) + 1e-3 in place of these
+// features unless told otherwise.
+//
 // Large norms make exp(-|x|^2 / 2) vanish: features become epsilon and attention uniform.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, R random features, P = D + 1.
