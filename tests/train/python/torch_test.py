@@ -144,7 +144,10 @@ class Torch(unittest.TestCase):
         x = normal(1, 2, 64, 4)
         for name, more, said in [("linear_attention", {"featurs": 3}, "unknown option of linear_attention .featurs."), ("softmax", {"q": x[:, :, :1]}, "q"),
                                  ("softmax", {"k": x[:, :, :5]}, "k"), ("softmax", {"k": None}, "k is missing"), ("cosformer", {"length": 5}, "length is 5, but v has N = 64"),
-                                 ("reformer", {}, "k must be None"), ("vmean", {"x": x.new_zeros(1, 64, 8)}, "x must be None")]:
+                                 ("reformer", {}, "k must be None"), ("vmean", {"x": x.new_zeros(1, 64, 8)}, "x must be None"),
+                                 ("linear_attention", {"epsilon": -3}, "epsilon: expected 0..1, got '-3'"), ("local", {"form": "nosuch"}, "form: expected block.*, got 'nosuch'"),
+                                 ("sparse_transformer", {"pattern": "strided", "heads": "merged"}, "strided needs"), ("softmax", {"attention_dropout": 2}, "expected 0..0.99, got '2'"),
+                                 ("cosformer", {"parameters": {"E": x[0, 0]}}, "E"), ("linformer", {"parameters": {"E": x[0, 0], "F": x[0, 0]}, "features": 3}, r"3, 64.*64, 4")]:
             def call(v):
                 return skytape.torch.attention(name, **{"q": x, "k": x, **more}, v=v, differentiable=True).sum()
             with self.subTest(said, name=name):

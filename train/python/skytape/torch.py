@@ -466,8 +466,19 @@ def _initial(seed, name, settings, sizes):
 
 
 @torch.compiler.assume_constant_result
-def _initial_names(name, settings, sizes):
-    return ",".join(key for key, _, _ in _initial(0, name, settings, sizes))
+def _initial_shapes(name, settings, sizes):
+    """Each name and shape, as "E [3, 64]"."""
+    return ";".join([f"{key} {list(value.shape)}" for key, value, _ in _initial(0, name, settings, sizes)])
+
+
+@torch.compiler.assume_constant_result
+def _wrong_options(name, settings, sizes):
+    """The text of the error that they are elsewhere, or none: an error here would be one of torch.compile."""
+    try:
+        _initial(0, name, settings, sizes)
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 _library.define("initial(Tensor seed, str name, str settings, str sizes) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
@@ -480,12 +491,12 @@ def _check_composed(*call):
     _check(*call)
 
 
-def _check_traced(name, v, q, k, x, length, options):
-    """What composed operations would take for something else, where sizes may be symbols and the engine cannot run."""
-    row = _METHODS[name]
-    for key in options:
-        if key not in [option["key"] for option in row["options"]]:
-            raise UsageError(f"unknown option of {name} '{key}'")
+def _check_traced(name, v, q, k, x, length, settings, sizes, own):
+    """What composed operations would take for something else, where sizes may be symbols and the engine cannot run.
+    own: names and shapes of the method's own arrays, where they are given."""
+    row, wrong = _METHODS[name], _wrong_options(name, settings, sizes)
+    if wrong:
+        raise UsageError(wrong)
     for key, tensor, read in (("q", q, True), ("k", k, not row["shared_qk"]), ("x", x, row["reads_x"])):
         if (tensor is not None) != read:
             raise UsageError(f"{name}: {key} is missing" if read else f"{name}: {key} must be None: the method reads none")
@@ -493,6 +504,10 @@ def _check_traced(name, v, q, k, x, length, options):
             raise UsageError(f"{name}: {key} and v differ in shape: {key} has {tuple(tensor.shape)}, v {tuple(v.shape)}")
     if length and length < v.shape[2]:
         raise UsageError(f"{name}: length is {length}, but v has N = {v.shape[2]}")
+    if own is not None:
+        expected = _initial_shapes(name, settings, sizes)
+        if sorted(own) != sorted(expected.split(";")):
+            raise UsageError(f"{name}: parameters: expected {expected or 'none'}, got {';'.join(own)}")
 
 
 def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
@@ -504,6 +519,12 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     traced, transformed = torch.compiler.is_compiling() or get_proxy_mode() is not None, torch._C._are_functorch_transforms_active()
     if averages and (traced or transformed):
         raise UsageError(f"{name}: under torch.func and torch.compile the composed form moves no averages; call .eval()")
+    if v.dim() != 4:
+        raise UsageError(f"{name}: v: expected [B, H, N, D], got {arrays.what(v)}")
+    heads, n, width = v.shape[1:]
+    owns = not fresh or _does(_OWNERS, name, options)
+    # Without arrays of its own a method is told no N, which may then be a symbol of torch.compile.
+    sizes = ",".join([f"{int(size)}" for size in (heads, width, length or (n if owns else 1), heads * width if x is None else x.shape[-1])])
     # A method with attention_dropout draws that alone, and its composed form does not.
     if not traced and not transformed and (draws or averages or "attention_dropout" not in every and _draws(name, options)):
         call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
@@ -511,7 +532,8 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
         found = call.averages() if averages else {}
         moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
     elif traced:
-        _check_traced(name, v, q, k, x, length, options)
+        shapes = None if fresh else [f"{key} {[int(size) for size in tensor.shape]}" for key, tensor in zip(own_names, own)]
+        _check_traced(name, v, q, k, x, length, settings, sizes, shapes)
     else:
         _check_composed(name, training, length, tuple(options.items()), _shaped("vqkx", (v, q, k, x)), None if fresh else _shaped(own_names, own))
     if v.numel() == 0:
@@ -519,11 +541,9 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     kind = torch.float32 if v.dtype in (torch.bfloat16, torch.float16) else v.dtype
     q, k, v_, x, *own = (tensor if tensor is None else tensor.to(kind) for tensor in (q, k, v, x, *own))
     own = dict(zip(own_names, own))
-    heads, n, width = v.shape[1:]
-    if fresh and _does(_OWNERS, name, options):
-        sizes = ",".join([f"{int(size)}" for size in (heads, width, length or n, heads * width if x is None else x.shape[-1])])
+    if fresh and owns:
         made = torch.ops.skytape.initial(seed, name, settings, sizes)
-        own = {key: value.to(v_) for key, value in zip(_initial_names(name, settings, sizes).split(","), made)}
+        own = {shape.partition(" ")[0]: value.to(v_) for shape, value in zip(_initial_shapes(name, settings, sizes).split(";"), made)}
     draws = {key: value.to(kind) if value.is_floating_point() else value for key, value in draws.items()}
     mask = torch.ones(v.shape[0], n, dtype=kind, device=v.device) if mask is None else mask.to(kind)
     with torch.autocast("cpu" if v.device.type == "meta" else v.device.type, enabled=False):  # it would take products to half precision
