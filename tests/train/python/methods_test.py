@@ -114,7 +114,7 @@ class Methods(unittest.TestCase):
             (("softmax", [1.0], K, V), {}, r"q: expected v's shape \[2, 2, 64, 8\], got float64 \[1\]$"),
             (("softmax", [[1.0], [2.0, 3.0]], K, V), {}, "q: expected an array"),
             (("softmax", Q, K, V, np.ones((B, N + 1), bool)), {}, r"mask: expected \[B, N\] = \[2, 64\], got \[2, 65\]$"),
-            (("softmax", Q, K, V, np.ones((B, N))), {}, r"mask: expected an array of bool.* got float64 \[2, 64\]"),
+            (("softmax", Q, K, V, np.ones((B, N))), {}, r"mask: expected an array of bool \[B, N\], true for a token, false for padding, got float64 \[2, 64\]"),
             (("softmax", *[Q.astype(np.int32)] * 3), {}, r"v: expected float32 or float64 \[B, H, N, D\], got int32"),
             (("softmax", Q, K, V), {"seed": -1}, "seed: expected 0 to"),
             (("softmax", None, K, V), {}, "q is missing"),

@@ -166,7 +166,7 @@ def _ones(mask, v):
     if arrays.library(mask) == "numpy":
         mask = arrays.np.asarray(mask)
     if arrays.dtype_of(mask) != "bool":
-        raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
+        raise UsageError(f"mask: expected an array of bool [B, N], {arrays.MASK}, got {arrays.what(mask)}")
     if arrays.library(v) == "torch":
         from torch import Tensor, as_tensor
         return as_tensor(mask, device=v.device).detach().as_subclass(Tensor).to(v.dtype)

@@ -6,6 +6,7 @@ import numpy as np
 from ._engine import UsageError
 
 HALF = ("float16", "bfloat16")
+MASK = "true for a token, false for padding"
 
 
 def library(array):

@@ -44,7 +44,7 @@ def attention(name: str, q: ArrayLike | None, k: ArrayLike | None, v: ArrayLike,
     if mask is not None:
         mask, rows = _array("mask", mask), (given["v"].shape[0], given["v"].shape[2])
         if mask.dtype != bool:
-            raise UsageError(f"mask: expected an array of bool [B, N], got {arrays.what(mask)}")
+            raise UsageError(f"mask: expected an array of bool [B, N], {arrays.MASK}, got {arrays.what(mask)}")
         if mask.shape != rows:
             raise UsageError(f"mask: expected [B, N] = {list(rows)}, got {arrays.what(mask)}")
     return _apply(settings, given, own, mask, jnp.asarray(seed))

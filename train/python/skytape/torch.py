@@ -560,7 +560,9 @@ def _what(value):
 def _check_mask(argument, mask, x):
     """x: [B, ..., N, D]."""
     if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool:
-        raise UsageError(f"{argument}: expected a tensor of bool [B, N], got {_what(mask)}")
+        # Who converts another kind must know that one argument is the other's opposite.
+        meaning = "true at padding" if argument == "key_padding_mask" else arrays.MASK
+        raise UsageError(f"{argument}: expected a tensor of bool [B, N], {meaning}, got {_what(mask)}")
     arrays.dense(mask, argument)
     if isinstance(x, torch.Tensor) and x.dim() > 2 and (mask.dim() != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] != x.shape[-2]):
         raise UsageError(f"{argument}: expected [B, N] = [{x.shape[0]}, {x.shape[-2]}], got {arrays.what(mask)}")
