@@ -303,6 +303,26 @@ class Habits(unittest.TestCase):
             row, = torch.autograd.grad(out[i], leaf, retain_graph=True)
             self.assertLess((found[i] - row).abs().max(), 1e-12)
 
+    def test_transformer_encoder_layer(self):
+        page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {}
+        lines, = re.findall(r"```python\n(import skytape.torch, torch\nclass SelfAttention.*?)```", page, re.S)
+        exec(lines.replace("skyformer", "softmax"), names)
+        ours, theirs = names["encoder"], nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 2, dropout=0, batch_first=True), 6)
+        for mine, other in zip(ours.layers, theirs.layers):
+            other.load_state_dict({**other.state_dict(), **{key: value for key, value in mine.state_dict().items() if "self_attn" not in key}})
+            for kind in ("weight", "bias"):
+                parts = [getattr(projection, kind) for projection in (mine.self_attn.q_proj, mine.self_attn.k_proj, mine.self_attn.v_proj)]
+                getattr(other.self_attn, f"in_proj_{kind}").data = torch.cat(parts).detach()
+            other.self_attn.out_proj.load_state_dict(mine.self_attn.out_proj.state_dict())
+        x, padding = normal(B, N, 64, dtype=torch.float32), torch.arange(N)[None, :] >= torch.tensor([[N], [7], [30]])
+        for training, grad in ((True, True), (False, True), (False, False)):
+            with self.subTest(training=training, grad=grad), torch.set_grad_enabled(grad):
+                both = [encoder.train(training)(x, src_key_padding_mask=padding) for encoder in (ours, theirs)]
+                self.assertLess((both[0] - both[1])[~padding].abs().max(), 1e-4)
+        for more in ({"mask": torch.ones(N, N, dtype=torch.bool).triu(1)}, {"is_causal": True}):
+            with self.assertRaisesRegex(ValueError, "no method takes attn_mask or is causal"):
+                ours(x, **more)
+
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "no transformers here")
     def test_transformers(self):
         page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {"skytape": skytape}
