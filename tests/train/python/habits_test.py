@@ -472,6 +472,22 @@ class Habits(unittest.TestCase):
                     moved = [key for key, value in other.state_dict().items() if (value != before[key]).any()]
                     self.assertEqual(moved, ["centroids"] if name == "routing" else [])
 
+    def test_state_dict_of_another_length(self):
+        loaded = []
+        for name in METHODS:
+            module, longer = (skytape.torch.Attention(name, E, HEADS, length=length).eval() for length in (N, 40 * N))
+            shapes, others = ({key: value.shape for key, value in each.state_dict().items()} for each in (module, longer))
+            with self.subTest(name):
+                if shapes == others:
+                    longer.load_state_dict(module.state_dict())
+                    loaded.append(name)
+                    continue
+                for assign in (False, True):
+                    with self.assertRaisesRegex(RuntimeError, "size mismatch for|Missing key"):
+                        longer.load_state_dict(module.state_dict(), assign=assign)
+        self.assertLessEqual({"softmax", "performer", "luna"}, set(loaded))
+        self.assertTrue({"linformer", "synthesizer", "bigbird"}.isdisjoint(loaded))
+
     def test_meta_device(self):
         with torch.device("meta"):
             module = layer("linformer")

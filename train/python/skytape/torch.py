@@ -580,10 +580,11 @@ class Attention(nn.Module):
 
     Unlike nn.MultiheadAttention: x [B, N, E] -> [B, N, E], and key_padding_mask [B, N] is true at
     padding. A method's own parameters and buffers are this module's; where it has some, `length` says
-    the longest N. They start from PyTorch's random numbers, as all parameters do. Draws come from these
-    too in training; in evaluation from the buffer `seed`, so that equal inputs have equal outputs, whatever
-    the rest of the batch is. No weights are dropped unless `attention_dropout` says so. `differentiable` is
-    that of attention().
+    the longest N. They start from PyTorch's random numbers, as all parameters do. Some methods choose
+    blocks, clusters or weights of positions by `length`: like `heads` it is a setting of the layer, which
+    a state dict does not hold. Draws come from PyTorch's random numbers in training; in evaluation from the
+    buffer `seed`, so that equal inputs have equal outputs, whatever the rest of the batch is. No weights
+    are dropped unless `attention_dropout` says so. `differentiable` is that of attention().
     """
 
     def __init__(self, name: str, dim: int, heads: int, length: int | None = None, bias: bool = True, seed: int | None = None,
