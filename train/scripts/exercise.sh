@@ -154,7 +154,7 @@ exercise() {
     case $from in */broken/*)
       [ "$status" -eq 0 ] && echo "Your copy is right now." || echo "Which line is wrong? make exercise N=$(number "$from") LINE=…"
       [ -z "${HINT:-}" ] || hints "$from" all
-      return "$status" ;;
+      return 0 ;;  # nothing was answered yet
     esac
     if [ "$status" -eq 0 ]; then
       rm -f "$scratch/$name.failures"
@@ -163,14 +163,16 @@ exercise() {
       return
     fi
   fi
-  if ! grep -q '^  TO DO: ' "$scratch/said" 2>/dev/null || [ -n "${LINE:-}" ]; then
-    failures=$(($(cat "$scratch/$name.failures" 2>/dev/null || echo 0) + 1))
+  if [ -n "${LINE:-}" ] || ! grep -q '^  TO DO: ' "$scratch/said"; then  # an answer, and it is wrong
+    status=1 failures=$(($(cat "$scratch/$name.failures" 2>/dev/null || echo 0) + 1))
     echo "$failures" >"$scratch/$name.failures"
+  else
+    status=0
   fi
   if [ "${HINT:-}" = 2 ] || [ "$failures" -ge 3 ]; then hints "$from" all
   elif [ "${HINT:-}" = 1 ] || [ "$failures" -eq 2 ]; then hints "$from" ""
   fi
-  return 1
+  return "$status"
 }
 
 # ---- the check -----------------------------------------------------------------------------------
@@ -263,14 +265,15 @@ check_one() {
 sitting() {
   local own=$scratch/sitting said
   rm -rf "$own" $scratch/01_operation.cpp.failures
-  says() {  # says STATUS TEXT
+  says() {  # says STATUS TEXT [N]
     local status=0
-    said=$(OWN=$own LINE='' HINT='' "$0" 1 2>&1) || status=$?
+    said=$(OWN=$own LINE='' HINT='' "$0" "${3:-1}" 2>&1) || status=$?
     if [ "$status" -eq "$1" ] && grep -qF -e "$2" <<<"$said"; then echo "ok sitting: $2"; else
       echo "FAILED sitting: status $status, expected $1 and \"$2\"; it said: $said"
     fi
   }
-  says 1 "TO DO: silu, line"
+  says 0 "Which line is wrong?" b1
+  says 0 "TO DO: silu, line"
   sed 's/^  return dy/  dy/' $folder/solutions/01_operation.cpp >"$own/01_operation.cpp"
   says 1 "[-Werror=return-type]"
   sed 's/dy \* (s/(s/' $folder/solutions/01_operation.cpp >"$own/01_operation.cpp"
