@@ -151,7 +151,7 @@ PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers json)
 
 # ---- rules -----------------------------------------------------------------------------------
 all: build/skytape build/libskytape.a ## build what this machine can build
-lab: all build/skytape-lab ## build the laboratory too: benchmarks, studies, sweeps, goldens
+lab: all build/skytape-lab ## build the laboratory too: benchmarks, studies, grids of runs, goldens
 # Stamps that change only when their text does: other flags rebuild everything, another revision
 # rebuilds the one file that prints it, other sources or libraries link again what is linked.
 KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))

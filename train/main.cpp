@@ -6,8 +6,8 @@
 int main(int argc, char** argv) {
   return skytape::train::run_program(
       "skytape",
-      "A tape of tensors that trains the attention methods of the Skyformer, Skeinformer "
-      "and Linformer papers on the Long Range Arena.",
+      "Trains attention methods on the Long Range Arena and on your own texts, and checks their "
+      "gradients.",
       [](const skytape::train::Command& program) {
         skytape::train::add_commands(program);
         skytape::train::add_moved_commands(program);

@@ -37,7 +37,10 @@ void RunFlags::declare(const Command& command) {
   command.add_option("--lr", lr, "highest learning rate");
   command.add_option("--features", features, "landmarks, projected length or random features");
   command.add_option("--precision", precision, kRunPrecisionHelp);
-  command.add_option("--set", set, "key=value: any recipe key, or <method>.<option>").no_default();
+  command
+      .add_option("--set", set,
+                  "key=value: a key that `skytape info recipe` lists, or <method>.<option>")
+      .no_default();
 }
 
 void RunFlags::note_given(const Command& command) {

@@ -8,8 +8,8 @@
 int main(int argc, char** argv) {
   return skytape::train::run_program(
       "skytape-lab",
-      "The laboratory of skytape: benchmarks, the papers' studies, sweeps of the Long Range Arena "
-      "and reference vectors.",
+      "The laboratory of skytape: benchmarks, the papers' studies, grids of runs and reference "
+      "vectors.",
       [](const skytape::train::Command& program) {
         skytape::train::add_lab_commands(program);
         program.group_commands("Laboratory");
