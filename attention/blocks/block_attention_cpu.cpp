@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "attention/blocks/block_attention_plan.hpp"
 #include "attention/tiled/online_softmax.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/launch/first_failure.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
 
@@ -299,15 +301,20 @@ void block_forward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, BlockFo
     const Arrays<T> arrays(in);
     T* const out = result.out.data<T>();
     T* const lse = result.lse.data<T>();
+    cpu::FirstFailure failure;
 #pragma omp parallel if (units > 1)
     {
-      Workspace<T> workspace(plan, false);
+      std::optional<Workspace<T>> workspace;
+      failure.guard([&] { workspace.emplace(plan, false); });
 #pragma omp for schedule(dynamic)
       for (std::int64_t unit = 0; unit < units; ++unit) {
-        forward_unit(plan, arrays, unit / plan.row_blocks, unit % plan.row_blocks, workspace, out,
-                     lse);
+        failure.guard([&] {
+          forward_unit(plan, arrays, unit / plan.row_blocks, unit % plan.row_blocks, *workspace,
+                       out, lse);
+        });
       }
     }
+    failure.rethrow();
   });
 }
 
@@ -318,17 +325,22 @@ void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const 
     const Arrays<T> arrays(in);
     const BackwardArrays<T> g{lse.data<T>(),       delta.data<T>(),     dout.data<T>(),
                               result.dq.data<T>(), result.dk.data<T>(), result.dv.data<T>()};
+    cpu::FirstFailure failure;
 #pragma omp parallel if (groups > 1)
     {
-      Workspace<T> workspace(plan, true);
+      std::optional<Workspace<T>> workspace;
+      failure.guard([&] { workspace.emplace(plan, true); });
 #pragma omp for schedule(dynamic)
       for (std::int64_t group = 0; group < groups; ++group) {
         for (T* const target : {g.dq, g.dk, g.dv}) std::fill_n(target + group * head, head, T(0));
-        for (std::int64_t i = 0; i < plan.row_blocks; ++i) {
-          backward_block(plan, arrays, g, group, i, workspace);
-        }
+        failure.guard([&] {
+          for (std::int64_t i = 0; i < plan.row_blocks; ++i) {
+            backward_block(plan, arrays, g, group, i, *workspace);
+          }
+        });
       }
     }
+    failure.rethrow();
   });
 }
 

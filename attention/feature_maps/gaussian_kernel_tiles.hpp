@@ -7,10 +7,12 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "attention/feature_maps/gaussian_kernel_plan.hpp"
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
+#include "tensor/launch/first_failure.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention::kernel_tiles {
@@ -55,15 +57,20 @@ template <class Make, class F>
 void each_chunk(const KernelInputs& in, const Make& make, const F& f) {
   const std::int64_t n = in.x.size(1), chunks = ceil_div(n, kTaskRows);
   const std::int64_t tasks = in.x.size(0) * chunks;
+  cpu::FirstFailure failure;
 #pragma omp parallel if (tasks > 1)
   {
-    auto scratch = make();
+    std::optional<decltype(make())> scratch;
+    failure.guard([&] { scratch.emplace(make()); });
 #pragma omp for schedule(static)
     for (std::int64_t task = 0; task < tasks; ++task) {
       const std::int64_t chunk = task % chunks;
-      f(scratch, task / chunks, chunk, chunk * kTaskRows, std::min(n, (chunk + 1) * kTaskRows));
+      failure.guard([&] {
+        f(*scratch, task / chunks, chunk, chunk * kTaskRows, std::min(n, (chunk + 1) * kTaskRows));
+      });
     }
   }
+  failure.rethrow();
 }
 
 /// f(head, g, chunk, row, count, c) for every tile of `count` rows from `row` on; c: [kTile, L], to

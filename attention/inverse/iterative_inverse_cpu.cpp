@@ -2,10 +2,12 @@
 // core's cache. A few large matrices are left to the library products, which cut each into tiles.
 // The choice depends on sizes alone, never on the number of threads: so do the results.
 #include <algorithm>
+#include <optional>
 
 #include "attention/inverse/iterative_inverse_plan.hpp"
 #include "attention/inverse/iterative_inverse_steps.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/launch/first_failure.hpp"
 #include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
@@ -72,41 +74,55 @@ template <class T> class TraceOf {
 template <class T> void run_steps(const Tensor& m, const InverseTrace& trace) {
   const std::int64_t matrices = m.size(0), size = m.size(1), elements = size * size;
   const SerialAlgebra<T> on{size};
+  cpu::FirstFailure failure;
 #pragma omp parallel for schedule(static) if (matrices > 1)
   for (std::int64_t g = 0; g < matrices; ++g) {
-    const TraceOf<T> own(trace, g, elements);
-    for (std::size_t t = 0; t < trace.factors.size(); ++t) {
-      InverseFactors<T*> factors = own.factors(t);
-      T* next = own.iterate(t + 1);
-      inverse_step(on, m.data<T>() + g * elements, own.iterate(t), factors, next);
-    }
+    failure.guard([&] {
+      const TraceOf<T> own(trace, g, elements);
+      for (std::size_t t = 0; t < trace.factors.size(); ++t) {
+        InverseFactors<T*> factors = own.factors(t);
+        T* next = own.iterate(t + 1);
+        inverse_step(on, m.data<T>() + g * elements, own.iterate(t), factors, next);
+      }
+    });
   }
+  failure.rethrow();
 }
 
 template <class T> void run_backward(const Tensor& m, const InverseTrace& trace, const Tensor& dz,
                                      Tensor& dm, Tensor& dstart) {
   const std::int64_t matrices = m.size(0), size = m.size(1), elements = size * size;
   const SerialAlgebra<T> on{size};
+  cpu::FirstFailure failure;
 #pragma omp parallel if (matrices > 1)
   {
-    Blocks<T> blocks(5, size);
-    InverseGradients<T*> gradients = blocks.gradients();
-    T *dnext = blocks.take(), *dv = blocks.take();
+    std::optional<Blocks<T>> blocks;
+    InverseGradients<T*> gradients{};
+    T *dnext = nullptr, *dv = nullptr;
+    failure.guard([&] {
+      blocks.emplace(5, size);
+      gradients = blocks->gradients();
+      dnext = blocks->take();
+      dv = blocks->take();
+    });
 #pragma omp for schedule(static)
     for (std::int64_t g = 0; g < matrices; ++g) {
-      const TraceOf<T> own(trace, g, elements);
-      T* const matrix = m.data<T>() + g * elements;
-      T* dmatrix = dm.data<T>() + g * elements;
-      std::fill_n(dmatrix, elements, T(0));
-      std::copy_n(dz.data<T>() + g * elements, elements, dnext);
-      for (std::size_t t = trace.factors.size(); t-- > 0;) {
-        inverse_step_backward(on, matrix, own.iterate(t), own.factors(t), gradients, dnext, dv,
-                              dmatrix);
-        std::swap(dnext, dv);
-      }
-      std::copy_n(dnext, elements, dstart.data<T>() + g * elements);
+      failure.guard([&] {
+        const TraceOf<T> own(trace, g, elements);
+        T* const matrix = m.data<T>() + g * elements;
+        T* dmatrix = dm.data<T>() + g * elements;
+        std::fill_n(dmatrix, elements, T(0));
+        std::copy_n(dz.data<T>() + g * elements, elements, dnext);
+        for (std::size_t t = trace.factors.size(); t-- > 0;) {
+          inverse_step_backward(on, matrix, own.iterate(t), own.factors(t), gradients, dnext, dv,
+                                dmatrix);
+          std::swap(dnext, dv);
+        }
+        std::copy_n(dnext, elements, dstart.data<T>() + g * elements);
+      });
     }
   }
+  failure.rethrow();
 }
 
 }  // namespace

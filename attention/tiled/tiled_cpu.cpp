@@ -17,6 +17,7 @@
 #include "tensor/core/tensor.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/launch/first_failure.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
 #include "tensor/random/philox.hpp"
@@ -237,16 +238,20 @@ void forward(const TiledPlan& plan, const TiledInputs& inputs, TiledForward& res
   const std::int64_t units = plan.batch * plan.heads * tiles;
   const Tensor workspace =
       Tensor::empty({omp_get_max_threads(), kQueryTile + 1, kKeyTile}, kDTypeOf<T>, Device::cpu);
+  cpu::FirstFailure failure;
 #pragma omp parallel for schedule(dynamic) if (units > 1)
   for (std::int64_t unit = 0; unit < units; ++unit) {
     const std::int64_t bh = unit / tiles;
     const std::int64_t i = unit % tiles * tile_rows;
     const std::int64_t row = bh * plan.queries + i;
     T* const weights = workspace.data<T>() + omp_get_thread_num() * (kQueryTile + 1) * kKeyTile;
-    forward_unit(plan, in, bh, i, dropout, weights, weights + kQueryTile * kKeyTile,
-                 out == nullptr ? nullptr : out + row * plan.width,
-                 lse == nullptr ? nullptr : lse + row);
+    failure.guard([&] {
+      forward_unit(plan, in, bh, i, dropout, weights, weights + kQueryTile * kKeyTile,
+                   out == nullptr ? nullptr : out + row * plan.width,
+                   lse == nullptr ? nullptr : lse + row);
+    });
   }
+  failure.rethrow();
 }
 
 template <class T> void backward(const TiledPlan& plan, const TiledInputs& inputs,
@@ -264,15 +269,19 @@ template <class T> void backward(const TiledPlan& plan, const TiledInputs& input
                             result.dk.data<T>(), result.dv.data_or_null<T>()};
   constexpr std::int64_t kSpace = (2 * kQueryTile + 1) * kKeyTile;
   const Tensor workspace = Tensor::empty({omp_get_max_threads(), kSpace}, kDTypeOf<T>, Device::cpu);
+  cpu::FirstFailure failure;
 #pragma omp parallel for schedule(dynamic) if (all_heads * slabs > 1)
   for (std::int64_t unit = 0; unit < all_heads * slabs; ++unit) {
     const std::int64_t bh = unit / slabs, s = unit % slabs;
     T* const weights = workspace.data<T>() + omp_get_thread_num() * kSpace;
     T* const base = s == 0 ? g.dq : partial.data<T>() + (s - 1) * slab;
-    backward_unit(plan, in, g, bh, tiles * s / slabs, tiles * (s + 1) / slabs, dropout, weights,
-                  weights + kQueryTile * kKeyTile, weights + 2 * kQueryTile * kKeyTile,
-                  base + bh * plan.queries * plan.width);
+    failure.guard([&] {
+      backward_unit(plan, in, g, bh, tiles * s / slabs, tiles * (s + 1) / slabs, dropout, weights,
+                    weights + kQueryTile * kKeyTile, weights + 2 * kQueryTile * kKeyTile,
+                    base + bh * plan.queries * plan.width);
+    });
   }
+  failure.rethrow();
   if (slabs == 1) return;
   const T* const parts = partial.data<T>();
 #pragma omp parallel for simd schedule(static)

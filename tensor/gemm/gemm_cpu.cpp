@@ -17,6 +17,7 @@
 #include "tensor/gemm/gemm_bf16.hpp"
 #include "tensor/gemm/gemm_plan.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/launch/first_failure.hpp"
 #include "tensor/launch/launch.hpp"
 #ifdef SKYTAPE_HAVE_DNNL
 #include <dnnl.h>
@@ -101,6 +102,8 @@ template <class T> struct SerialProduct {
     const auto letter = [](Op op) { return op == Op::transpose ? 'T' : 'N'; };
     const dnnl_status_t status = dnnl_sgemm(letter(a.op), letter(b.op), c.rows, columns, k, alpha,
                                             a.data, a.stride, from, b.stride, beta, to, c.stride);
+    ENSURE(status != dnnl_out_of_memory, "out of memory: gemm has no room for m ", c.rows, ", n ",
+           columns, ", k ", k);
     ENSURE(status == dnnl_success, "gemm: dnnl_sgemm failed with status ", status, " for m ",
            c.rows, ", n ", columns, ", k ", k);
 #endif
@@ -181,13 +184,15 @@ template <class T> void run_tiles(const TileProduct<T>& product, T* c) {
   const Cut& cut = product.cut;
   const std::int64_t tasks = p.batch * cut.tiles_m * cut.tiles_n;
   const double work = static_cast<double>(p.batch * p.m) * p.n * p.k;
+  cpu::FirstFailure failure;
 #pragma omp parallel for schedule(static) if (tasks > 1 && work > kParallelWork)
   for (std::int64_t t = 0; t < tasks; ++t) {
     const std::int64_t g = t / (cut.tiles_m * cut.tiles_n);
     const std::int64_t i = t / cut.tiles_n % cut.tiles_m, j = t % cut.tiles_n;
     T* const target = c + (g * p.m + i * cut.tile_m) * p.n + j * cut.tile_n;
-    product.run(g, i, j, 0, static_cast<T>(p.beta), target, p.n);
+    failure.guard([&] { product.run(g, i, j, 0, static_cast<T>(p.beta), target, p.n); });
   }
+  failure.rethrow();
 }
 
 /// Every chunk of k gives a partial result; they are added up in order.
@@ -199,6 +204,7 @@ template <class T> void run_chunks(const TileProduct<T>& product, Tensor& c) {
   T* const parts = partial.data<T>();  // [chunks, batch, m, n]
   T* const out = c.data<T>();
   const std::int64_t tasks = cut.chunks_k * p.batch * cut.tiles_m * cut.tiles_n;
+  cpu::FirstFailure failure;
 #pragma omp parallel
   {
 #pragma omp for schedule(static)
@@ -207,7 +213,7 @@ template <class T> void run_chunks(const TileProduct<T>& product, Tensor& c) {
       const std::int64_t g = tile / (cut.tiles_m * cut.tiles_n);
       const std::int64_t i = tile / cut.tiles_n % cut.tiles_m, j = tile % cut.tiles_n;
       T* const target = parts + chunk * size + (g * p.m + i * cut.tile_m) * p.n + j * cut.tile_n;
-      product.run(g, i, j, chunk, T(0), target, p.n);
+      failure.guard([&] { product.run(g, i, j, chunk, T(0), target, p.n); });
     }
     const T beta = static_cast<T>(p.beta);
 #pragma omp for simd schedule(static)
@@ -217,6 +223,7 @@ template <class T> void run_chunks(const TileProduct<T>& product, Tensor& c) {
       out[e] = beta == T(0) ? sum : beta * out[e] + sum;
     }
   }
+  failure.rethrow();
 }
 
 template <class T>
@@ -247,14 +254,18 @@ template <class T> void run_sum(const GemmPlan& plan, const Tensor& a, const Ten
   T* const out = c.data<T>();
   const std::int64_t tiles = cut.tiles_m * cut.tiles_n;
   const double work = static_cast<double>(plan.batch * plan.m) * plan.n * plan.k;
+  cpu::FirstFailure failure;
 #pragma omp parallel for schedule(static) if (tiles > 1 && work > kParallelWork)
   for (std::int64_t t = 0; t < tiles; ++t) {
     const std::int64_t i = t / cut.tiles_n, j = t % cut.tiles_n;
     T* const target = out + i * cut.tile_m * plan.n + j * cut.tile_n;
-    for (std::int64_t g = 0; g < plan.batch; ++g) {
-      product.run(g, i, j, 0, g == 0 ? T(0) : T(1), target, plan.n);
-    }
+    failure.guard([&] {
+      for (std::int64_t g = 0; g < plan.batch; ++g) {
+        product.run(g, i, j, 0, g == 0 ? T(0) : T(1), target, plan.n);
+      }
+    });
   }
+  failure.rethrow();
 }
 
 }  // namespace
