@@ -72,9 +72,13 @@ void OutputFile::write(std::string_view bytes) {
     fail_at(path_, "write to it");
 }
 
-void OutputFile::commit() {
+void OutputFile::sync() {
   if (std::fflush(file_) != 0) fail_at(path_, "write to it");
   if (!temporary_.empty() && ::fsync(::fileno(file_)) != 0) fail_at(path_, "write to it");
+}
+
+void OutputFile::commit() {
+  sync();
   if (!temporary_.empty() && ::rename(temporary_.c_str(), path_.c_str()) != 0)
     fail_at(path_, "put it in place");
   std::fclose(file_);

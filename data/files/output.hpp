@@ -22,6 +22,8 @@ class OutputFile {
   OutputFile& operator=(const OutputFile&) = delete;
 
   void write(std::string_view bytes);
+  /// Waits until the bytes are on the disk; commit() does, too. For files that appear together.
+  void sync();
   void commit();
 
  private:

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -318,13 +319,14 @@ class SplitTexts {
 /// a text has line ends or is one of a pair. Of words and integers what the model reads.
 void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir) {
   fs::create_directories(dir);
+  std::deque<OutputFile> files;  // none is there unless all could be written
   for (const char* split : kSplits) {
     const SplitTexts texts(task, root, split);
     bool lines = !texts.pairs();  // no text has a line end
     for (std::int64_t i = 0; i < texts.size() && lines; ++i) {
       lines = texts.at(i).text.find_first_of("\r\n") == std::string::npos;
     }
-    OutputFile file(dir / (std::string(split) + (lines ? ".tsv" : ".jsonl")));
+    OutputFile& file = files.emplace_back(dir / (std::string(split) + (lines ? ".tsv" : ".jsonl")));
     for (std::int64_t i = 0; i < texts.size(); ++i) {
       const Record row = texts.at(i);
       if (lines) {
@@ -335,8 +337,9 @@ void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir)
         file.write(json_text(record, {.mend = true}) + "\n");
       }
     }
-    file.commit();
   }
+  for (OutputFile& file : files) file.sync();
+  for (OutputFile& file : files) file.commit();
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <unordered_set>
 
 #include "data/cache/cache.hpp"
@@ -138,17 +139,19 @@ void build_listops(const TaskInfo& task, const PrepareOptions& options, CacheSet
 void export_listops(const TaskInfo& task, const std::filesystem::path& root,
                     const std::filesystem::path& dir) {
   make_folder(dir);
+  std::deque<OutputFile> files;  // none is there unless all could be written
   for (const auto& [split, name] :
        {std::pair("train", "basic_train.tsv"), std::pair("dev", "basic_val.tsv"),
         std::pair("test", "basic_test.tsv")}) {
     const Dataset data = open(task, root, split);
-    OutputFile file(dir / name);
+    OutputFile& file = files.emplace_back(dir / name);
     file.write("Source\tTarget\r\n");
     for (int64_t i = 0; i < data.size(); ++i) {
       file.write(fmt::format("{}\t{}\r\n", listops_text(data.tokens(i)), data.label(i)));
     }
-    file.commit();
   }
+  for (OutputFile& file : files) file.sync();
+  for (OutputFile& file : files) file.commit();
 }
 
 }  // namespace

@@ -1,4 +1,6 @@
 // Custom data: what files of labels and texts become, and what is said about odd ones.
+#include <unistd.h>
+
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -190,6 +192,14 @@ TEST_CASE("what is exported shows each split, and prepared again is the same set
   CHECK(contains(error_of([&] { export_official(custom.task, custom.folder.path(), exported); }),
                  "train.tsv is there already"));
   CHECK(read_file(exported / "train.tsv") == kept);
+
+  // Nothing is there unless all could be written.
+  fs::remove_all(exported);
+  fs::create_directories(exported / ("test.tsv." + std::to_string(::getpid()) + ".tmp"));
+  CHECK(contains(error_of([&] { export_official(custom.task, custom.folder.path(), exported); }),
+                 "test.tsv: cannot create it"));
+  CHECK(!fs::exists(exported / "train.tsv"));
+  CHECK(!fs::exists(exported / "dev.tsv"));
 
   for (const char* end : {"\n", "\r"}) {  // a text with line ends takes JSON Lines
     CAPTURE(end);
