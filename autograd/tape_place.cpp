@@ -1,5 +1,7 @@
 #include "autograd/tape_place.hpp"
 
+#include <pthread.h>
+
 #include <mutex>
 #include <vector>
 
@@ -15,6 +17,10 @@ std::vector<TapePlace*>& free_places() {
 }
 
 std::size_t places_made = 0;
+
+/// A fork while another thread makes a tape would leave the child a mutex that nobody unlocks.
+[[maybe_unused]] const int forks =
+    pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, [] { mutex.unlock(); });
 
 }  // namespace
 

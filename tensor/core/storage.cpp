@@ -1,5 +1,6 @@
 #include "tensor/core/storage.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -69,6 +70,9 @@ struct Allocator {
 Allocator& allocator(Device device) {
   static Allocator* const cpu = new Allocator;  // never destroyed: tensors may outlive main
   static Allocator* const cuda = new Allocator;
+  // A fork while another thread allocates would leave the child a mutex that nobody unlocks.
+  [[maybe_unused]] static const int forks = pthread_atfork(
+      [] { cpu->mutex.lock(); }, [] { cpu->mutex.unlock(); }, [] { cpu->mutex.unlock(); });
   return device == Device::cpu ? *cpu : *cuda;
 }
 

@@ -438,6 +438,35 @@ class Tapes(unittest.TestCase):
         self.assertTrue(skytape.gradcheck(lambda a: (a[1:, 0] ** 3).sum(0) * [1.0, 2, 3, 4, 5], [x]))
 
 
+# Forks while other threads allocate: a child waited for ever for a lock that one of them had.
+FORKS_OF_THREADS = """
+import os, signal, sys, threading, numpy as np, skytape
+skytape.set_threads(1)
+sys.setswitchinterval(1e-4)
+q = np.ones((1, 2, 64, 8), "f4")
+
+def call():
+    skytape.vjp("skyformer", q, q, q, q, features=8)
+
+def repeat():
+    while True:
+        call()
+
+call()  # what is imported late is here
+for _ in range(3):
+    threading.Thread(target=repeat, daemon=True).start()
+for _ in range(100):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        call()
+        os._exit(0)
+    if os.waitpid(child, 0)[1] != 0:
+        os._exit(3)
+os._exit(0)
+"""
+
+
 class Process(unittest.TestCase):
     def run_text(self, text, *options):
         done = subprocess.run([sys.executable, *options, "-c", text], capture_output=True, text=True, timeout=120)
@@ -505,6 +534,7 @@ class Process(unittest.TestCase):
                                    "work()\nchild = multiprocessing.get_context('fork').Process(target=work)\nchild.start(); child.join(60)\n"
                                    "sys.exit(child.exitcode != 0)")
         self.assertEqual(code, 0, said)
+        self.assertEqual(self.run_text(FORKS_OF_THREADS), (0, ""))
         code, said = self.run_text("import os, skytape\nif os.fork() == 0:\n    try: skytape.set_threads(2)\n    except skytape.UsageError: os._exit(3)\n    os._exit(0)\n"
                                    "import sys; sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))")
         self.assertEqual(code, 3, said)
