@@ -45,6 +45,7 @@ Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   request.options.graphs = !flags.no_graph;
   request.options.init = flags.init;
   request.options.ranks = &ranks;
+  request.runs = !flags.print_config;
   if (!request.budget.empty() && !ranks.alone()) {
     throw UsageError("train: --budget times one process; under mpirun expected --steps");
   }

@@ -110,6 +110,8 @@ void fit_budget(Request& r, const Json& saved) {
                     r.budget, steps.is_string() ? steps.get<std::string>() : "own"));
     return;
   }
+  const bool refuses = r.runs && r.seeds == 1 && r.options.existing == ExistingRun::refuse;
+  if (refuses) refuse_existing(r.options.out);  // rather than behind the measurement
   const BudgetedSteps found = steps_within(seconds, r.choices);
   r.choices.settings.push_back({"steps", std::to_string(found.steps), "--budget"});
   Progress().line(

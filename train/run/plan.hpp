@@ -17,6 +17,7 @@ struct Request {
   std::int64_t seeds = 1;
   std::string budget;    // time that the run may take, as parse_duration() reads it; empty: any
   TrainOptions options;  // all but `out`
+  bool runs = true;      // false: only the configuration is asked for
 };
 
 /// Completes the request by the run's folder, what pre-training chooses, the sizes of the encoder

@@ -108,6 +108,12 @@ TEST_CASE("--budget trains as many steps as it said, and resumes with them") {
   const data::Json result =
       data::parse_json(read_file(std::filesystem::path(shop.run) / "result.json"));
   CHECK(result.at("steps") == count);
+
+  const Finished again = shop.train({"--budget", "1s"});  // refused before anything is measured
+  CHECK(again.code == 2);
+  CHECK(contains(again.err, "holds a run already"));
+  CHECK_FALSE(contains(again.err, "--budget 1s: "));
+  CHECK(shop.train({"--budget", "1s", "--print-config"}).code == 0);
 }
 
 TEST_CASE("a budget with flags that contradict it, or too short for a step, exits with 2") {
