@@ -137,6 +137,9 @@ OutputVars apply_with_state(const Method& method, const InputVars& vars, const T
   check_inputs(in);
 
   Result result = drawn_forward(method, in, call);
+  const Shape expected = in.v.shape().with(2, mask.size(1));  // v's rows may be combined ones
+  ENSURE(result.out.shape() == expected, "attention: forward gave ", result.out, ", expected ",
+         expected, " for v ", in.v);
   if (call.observe) call.observe(in, result.out);
 
   Tape& tape = v.tape();
