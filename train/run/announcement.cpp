@@ -36,11 +36,13 @@ std::string how_long(const OpenRun& run) {
   const RunConfig& config = run.config;
   const std::int64_t most = config.batches.batch * config.batches.nominal_length *
                             static_cast<std::int64_t>(config.model.sequences);
-  return fmt::format(
-      "{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev every {} "
-      "steps; {}",
-      grouped(config.steps()), config.batches.batch, grouped(most), how_computed(run),
-      config.schedule.warmup, config.eval_every, run.options.out.string());
+  return fmt::format("{} steps of {} examples (at most {} tokens), {}, warm-up {}, dev {}; {}",
+                     grouped(config.steps()), config.batches.batch, grouped(most),
+                     how_computed(run), config.schedule.warmup,
+                     config.eval_every < config.steps()
+                         ? fmt::format("every {} steps", config.eval_every)
+                         : "at the end",
+                     run.options.out.string());
 }
 
 /// Returns a text on the tokens that max_length leaves out; empty if there are none.

@@ -91,6 +91,7 @@ TEST_CASE("--budget trains as many steps as it said, and resumes with them") {
   CAPTURE(stopped.err);
   REQUIRE(stopped.code == 0);
   CHECK(contains(stopped.err, "--budget 1s: "));
+  CHECK(contains(stopped.err, ", dev at the end; "));
   const data::Json config =
       data::parse_json(read_file(std::filesystem::path(shop.run) / "config.json"));
   const data::Json steps = config.at("settings").at("steps");
