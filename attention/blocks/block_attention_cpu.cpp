@@ -293,55 +293,62 @@ template <class T> void backward_block(const BlockPlan& plan, const Arrays<T>& i
   add_rows(plan, group, c, w.rows.data(), w.out.data(), g.dq);
 }
 
+// A block of queries, or a head, is a task of a thread.
+template <class T>
+void forward(const BlockPlan& plan, const BlockInputs& in, BlockForward& result) {
+  const std::int64_t units = plan.batch * plan.heads * plan.row_blocks;
+  const Arrays<T> arrays(in);
+  T* const out = result.out.data<T>();
+  T* const lse = result.lse.data<T>();
+  cpu::FirstFailure failure;
+#pragma omp parallel if (units > 1)
+  {
+    std::optional<Workspace<T>> workspace;
+    failure.guard([&] { workspace.emplace(plan, false); });
+#pragma omp for schedule(dynamic)
+    for (std::int64_t unit = 0; unit < units; ++unit) {
+      failure.guard([&] {
+        forward_unit(plan, arrays, unit / plan.row_blocks, unit % plan.row_blocks, *workspace, out,
+                     lse);
+      });
+    }
+  }
+  failure.rethrow();
+}
+
+template <class T> void backward(const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
+                                 const Tensor& delta, const Tensor& dout, BlockBackward& result) {
+  const std::int64_t groups = plan.batch * plan.heads, head = plan.tokens * plan.width;
+  const Arrays<T> arrays(in);
+  const BackwardArrays<T> g{lse.data<T>(),       delta.data<T>(),     dout.data<T>(),
+                            result.dq.data<T>(), result.dk.data<T>(), result.dv.data<T>()};
+  cpu::FirstFailure failure;
+#pragma omp parallel if (groups > 1)
+  {
+    std::optional<Workspace<T>> workspace;
+    failure.guard([&] { workspace.emplace(plan, true); });
+#pragma omp for schedule(dynamic)
+    for (std::int64_t group = 0; group < groups; ++group) {
+      for (T* const target : {g.dq, g.dk, g.dv}) std::fill_n(target + group * head, head, T(0));
+      failure.guard([&] {
+        for (std::int64_t i = 0; i < plan.row_blocks; ++i) {
+          backward_block(plan, arrays, g, group, i, *workspace);
+        }
+      });
+    }
+  }
+  failure.rethrow();
+}
+
 }  // namespace
 
 void block_forward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, BlockForward& result) {
-  const std::int64_t units = plan.batch * plan.heads * plan.row_blocks;
-  dispatch_float(in.q.dtype(), [&]<class T>() {
-    const Arrays<T> arrays(in);
-    T* const out = result.out.data<T>();
-    T* const lse = result.lse.data<T>();
-    cpu::FirstFailure failure;
-#pragma omp parallel if (units > 1)
-    {
-      std::optional<Workspace<T>> workspace;
-      failure.guard([&] { workspace.emplace(plan, false); });
-#pragma omp for schedule(dynamic)
-      for (std::int64_t unit = 0; unit < units; ++unit) {
-        failure.guard([&] {
-          forward_unit(plan, arrays, unit / plan.row_blocks, unit % plan.row_blocks, *workspace,
-                       out, lse);
-        });
-      }
-    }
-    failure.rethrow();
-  });
+  dispatch_float(in.q.dtype(), [&]<class T>() { forward<T>(plan, in, result); });
 }
 
 void block_backward_on(Cpu, const BlockPlan& plan, const BlockInputs& in, const Tensor& lse,
                        const Tensor& delta, const Tensor& dout, BlockBackward& result) {
-  const std::int64_t groups = plan.batch * plan.heads, head = plan.tokens * plan.width;
-  dispatch_float(in.q.dtype(), [&]<class T>() {
-    const Arrays<T> arrays(in);
-    const BackwardArrays<T> g{lse.data<T>(),       delta.data<T>(),     dout.data<T>(),
-                              result.dq.data<T>(), result.dk.data<T>(), result.dv.data<T>()};
-    cpu::FirstFailure failure;
-#pragma omp parallel if (groups > 1)
-    {
-      std::optional<Workspace<T>> workspace;
-      failure.guard([&] { workspace.emplace(plan, true); });
-#pragma omp for schedule(dynamic)
-      for (std::int64_t group = 0; group < groups; ++group) {
-        for (T* const target : {g.dq, g.dk, g.dv}) std::fill_n(target + group * head, head, T(0));
-        failure.guard([&] {
-          for (std::int64_t i = 0; i < plan.row_blocks; ++i) {
-            backward_block(plan, arrays, g, group, i, *workspace);
-          }
-        });
-      }
-    }
-    failure.rethrow();
-  });
+  dispatch_float(in.q.dtype(), [&]<class T>() { backward<T>(plan, in, lse, delta, dout, result); });
 }
 
 }  // namespace skytape::attention
