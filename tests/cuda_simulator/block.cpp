@@ -251,21 +251,18 @@ class Multiprocessor {
     for (const Thread::Begun& b : t.begun) std::copy_n(b.sums.data(), 32, b.target);
     t.begun.clear();
   }
-  std::uint16_t number_of_b(std::uint64_t descriptor, int row, int column) {
+  void read_eight_of_b(std::uint64_t descriptor, int row, int column, std::uint16_t (&eight)[8]) {
     const auto field = [&](int from) {  // in units of 16 bytes
       return static_cast<std::size_t>(descriptor >> from & 0x3fff) * 16;
     };
     if (descriptor >> 49 != std::uint64_t{1} << 13) fail("wgmma: not the 128-byte swizzle");
-    const auto r = static_cast<std::size_t>(row);
-    std::size_t at =
-        field(0) + r / 8 * field(32) + r % 8 * 128 + static_cast<std::size_t>(column) * 2;
+    const auto r = static_cast<std::size_t>(row), c = static_cast<std::size_t>(column);
+    std::size_t at = field(0) + r / 8 * field(32) + r % 8 * 128 + c * 2;
     at ^= (at >> 7 & 7) << 4;
-    if (at + 2 > own_block().dynamic_bytes) fail("wgmma: beyond shared memory");
-    const unsigned char* const number = own_block().dynamic.get() + at;
-    access(number, 2, false);
-    std::uint16_t value = 0;
-    std::memcpy(&value, number, 2);
-    return value;
+    if (at + sizeof eight > own_block().dynamic_bytes) fail("wgmma: beyond shared memory");
+    const unsigned char* const from = own_block().dynamic.get() + at;
+    access(from, sizeof eight, false);
+    std::memcpy(eight, from, sizeof eight);
   }
 
   void* shared_memory(const void* key, std::size_t bytes) {
@@ -541,8 +538,8 @@ std::uint32_t shared_address(const void* at) {
 }
 void fence_async_proxy() { Multiprocessor::current().fence_async_proxy(); }
 float* begun_sums(float (&d)[32]) { return Multiprocessor::current().begun_sums(d); }
-std::uint16_t number_of_b(std::uint64_t descriptor, int row, int column) {
-  return Multiprocessor::current().number_of_b(descriptor, row, column);
+void read_eight_of_b(std::uint64_t descriptor, int row, int column, std::uint16_t (&eight)[8]) {
+  Multiprocessor::current().read_eight_of_b(descriptor, row, column, eight);
 }
 void wgmma_await() { Multiprocessor::current().await_products(); }
 int lane() { return static_cast<int>(Multiprocessor::current().running() % kWarp); }

@@ -98,9 +98,14 @@ void wgmma_lanes(void* const (&slots)[kWarp]) {
       a[row][column + 1] = high_half(any->a[i]);
     }
   }
-  for (int k = 0; k < 16; ++k) {
-    for (int n = 0; n < 64; ++n) {
-      b[k][n] = low_half(any->transposed ? number_of_b(any->b, k, n) : number_of_b(any->b, n, k));
+  const int rows = any->transposed ? 16 : 64;  // of shared memory
+  for (int row = 0; row < rows; ++row) {
+    for (int column = 0; column < 16 * 64 / rows; column += 8) {
+      std::uint16_t eight[8];
+      read_eight_of_b(any->b, row, column, eight);
+      for (int i = 0; i < 8; ++i) {
+        (any->transposed ? b[row][column + i] : b[column + i][row]) = low_half(eight[i]);
+      }
     }
   }
   for (int lane = 0; lane < kWarp; ++lane) {

@@ -33,8 +33,8 @@ void meet_lanes(void* const (&slots)[kWarp]);
 
 /// wgmma: where the running thread's sums are until it waits for them; d becomes NaN until then.
 [[nodiscard]] float* begun_sums(float (&d)[32]);
-/// Number `column` of row `row` of a descriptor's operand in shared memory.
-[[nodiscard]] std::uint16_t number_of_b(std::uint64_t descriptor, int row, int column);
+/// The eight numbers from `column` on of a row of a descriptor's operand in shared memory.
+void read_eight_of_b(std::uint64_t descriptor, int row, int column, std::uint16_t (&eight)[8]);
 
 template <class T> T shuffle(unsigned mask, T value, int source) {
   static_assert(std::is_arithmetic_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
