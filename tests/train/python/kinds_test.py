@@ -482,7 +482,9 @@ class Process(unittest.TestCase):
     def interrupted(self, text, seconds=2):
         """What the script says when it is interrupted after it has said "begun", and its exit status. Both come
         within so many seconds."""
-        child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        # Who started the tests in the background may have had the signal ignored.
+        child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         said = ""
         while not said.endswith("begun\n"):
             line = child.stdout.readline()
