@@ -583,28 +583,4 @@ TEST_CASE("a wrong backward fails the comparison with the reference and gradchec
   CHECK(!report.passed);
 }
 
-TEST_CASE("an output of another shape is refused, with both shapes") {
-  /// Gives one token too few.
-  class Shorter final : public Method {
-   public:
-    [[nodiscard]] attention::Result forward(const Inputs& in, const Draws&,
-                                            const Call&) const override {
-      return {tensor::narrow(in.v, 2, 0, in.v.size(2) - 1), {}};
-    }
-    [[nodiscard]] Var reference(const attention::InputVars& in, const Tensor&, const Draws&,
-                                const Call&) const override {
-      return in.v;
-    }
-  };
-  const Spec& spec = attention::find("softmax");
-  const Problem p = make_problem(spec, {.batch = 1, .heads = 2, .n = 9, .width = 3}, Padding::none);
-  Tape tape;
-  const attention::InputVars in{tape.constant(p.in.q), tape.constant(p.in.k),
-                                tape.constant(p.in.v)};
-  CHECK_THROWS_WITH_AS((void)attention::apply(Shorter(), in, p.in.mask, training_call(p.in)),
-                       "attention: forward gave f64[1, 2, 8, 3]@cpu, expected [1, 2, 9, 3] for v "
-                       "f64[1, 2, 9, 3]@cpu",
-                       Error);
-}
-
 }  // namespace skytape::test
