@@ -125,7 +125,7 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
     }
   }
 
-  /// The same of eights of rows of a tile, from `first` on.
+  /// Adds the scores of own rows with kEights times eight rows of a tile, from `first` on.
   template <int kEights> __device__ static void add_scores(const LaneMap& at, const Own& own,
                                                            const Tile& tile, int first,
                                                            Accumulator (&sums)[kEights][kTall]) {
@@ -150,7 +150,7 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
     }
   }
 
-  /// The same of as many sixteens of columns.
+  /// Adds weights (own rows by kSixteens times 16 of the tile, from `first` on) times these rows.
   template <int kSixteens>
   __device__ static void add_weighted(const FragmentA (&weights)[kSixteens][kTall],
                                       const Tile& tile, int first, Total& total) {

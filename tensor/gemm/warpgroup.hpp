@@ -23,7 +23,7 @@ inline constexpr bool kCompiled = true;
 #else
 inline constexpr bool kCompiled = false;
 #endif
-/// Returns whether it was, and the device is one.
+/// Returns whether the program was compiled for wgmma and runs on a device that has it.
 inline bool available() { return kCompiled && device_facts().compute_capability == 9; }
 
 inline constexpr int kThreads = 4 * kWarp;
@@ -126,7 +126,8 @@ __device__ void add_by_columns(Sums& sums, const TensorCore<Precision::bf16>::Fr
                                const std::uint16_t* first) {
   ptx::wgmma_m64n64k16_bf16<false>(registers(sums), a.r, descriptor(first));
 }
-/// The same with B's rows: 16 rows of shared memory.
+/// Begins to add A B to the sums; B's rows are 16 rows of shared memory from `first` on (a row that
+/// is a multiple of eight).
 template <class Sums> __device__ void add_by_rows(Sums& sums,
                                                   const TensorCore<Precision::bf16>::FragmentA& a,
                                                   const std::uint16_t* first) {

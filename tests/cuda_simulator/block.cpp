@@ -80,7 +80,7 @@ struct Thread {
   unsigned votes = 0;  // of the whole block, __syncthreads_or
 };
 
-/// As the device's, dynamic shared memory begins where any layout of a kernel's may.
+/// Dynamic shared memory begins at a multiple of these bytes, the most that a kernel asks for.
 constexpr std::align_val_t kSharedAlignment{1024};
 struct FreeAligned {
   void operator()(unsigned char* memory) const { operator delete[](memory, kSharedAlignment); }

@@ -85,7 +85,7 @@ void bf16_lanes(void* const (&slots)[kWarp]) {
   tiles.multiply_add(slots);
 }
 
-/// The same of a warp's 16 rows of wgmma's tiles: d [16, 64] += a [16, 16] b [16, 64].
+/// Multiplies a warp's 16 rows of wgmma's tiles: d [16, 64] += a [16, 16] b [16, 64].
 void wgmma_lanes(void* const (&slots)[kWarp]) {
   float a[16][16] = {}, b[16][64];
   const WgmmaOperands* any = nullptr;
