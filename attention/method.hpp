@@ -12,6 +12,7 @@
 
 #include "attention/call.hpp"
 #include "attention/spec.hpp"
+#include "attention/tiled/tiled_options.hpp"
 #include "autograd/tape.hpp"
 
 namespace skytape::attention {
@@ -118,6 +119,13 @@ class Method {
   /// to be projected. x: [B, N, E], mask: [B, N]. forward() then sees Inputs::combined. Default:
   /// nothing, C K and C V are formed as they are written.
   [[nodiscard]] virtual std::optional<CombinedRows> combine_rows(Var, const Tensor&) const {
+    return std::nullopt;
+  }
+
+  /// For methods that are exact attention and no more: the options by which tiled attention computes
+  /// a call, so that a model may compute the layer as one operation (tiled/tiled_layer.hpp).
+  /// Default: nothing, forward() is the method.
+  [[nodiscard]] virtual std::optional<TiledOptions> exact(std::int64_t, const Call&) const {
     return std::nullopt;
   }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attention/registry.hpp"
+#include "attention/tiled/tiled_layer.hpp"
 #include "autograd/initial_values.hpp"
 #include "autograd/ops.hpp"
 #include "autograd/ops_heads.hpp"
@@ -139,11 +140,24 @@ attention::OutputVars MultiHeadAttention::attend(Var x, Var state, const Tensor&
 
 Var MultiHeadAttention::add_to(Var residual, Var x, Var& state, const Tensor& mask,
                                const attention::Call& call, const Dropout& dropout) const {
+  Tape& tape = x.tape();
+  const auto weight = [&](const Linear& linear) { return tape.parameter(*linear.weight); };
+  const auto bias = [&](const Linear& linear) { return tape.parameter(*linear.bias); };
+  // Who observes a call or injects draws means the method alone, and turned keys are no projections.
+  if (!call.observe && call.injected == nullptr && angles_ == nullptr) {
+    const auto exact = method_->exact(head_width_, call);
+    if (exact && attention::serves_layer(x.value(), query_.weight->value, heads_, *exact)) {
+      return attention::tiled_layer(residual, x,
+                                    {{weight(query_), weight(key_), weight(value_)},
+                                     {bias(query_), bias(key_), bias(value_)},
+                                     weight(output_),
+                                     bias(output_)},
+                                    heads_, mask, *exact, dropout);
+    }
+  }
   const auto [out, left] = attend(x, state, mask, call);  // [B, H, N, D]
   state = left;
-  Tape& tape = x.tape();
-  return merge_heads(residual, out, tape.parameter(*output_.weight), tape.parameter(*output_.bias),
-                     dropout);
+  return merge_heads(residual, out, weight(output_), bias(output_), dropout);
 }
 
 EncoderLayer::EncoderLayer(ParameterStore& store, const std::string& name,

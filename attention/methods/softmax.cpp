@@ -60,6 +60,12 @@ class Softmax final : public Method {
     return tiled_attention(in, {Score::softmax, score_scale(in.q), dropout(draws, call)});
   }
 
+  [[nodiscard]] std::optional<TiledOptions> exact(std::int64_t head_width,
+                                                  const Call& call) const override {
+    return TiledOptions{Score::softmax, 1 / std::sqrt(static_cast<double>(head_width)),
+                        dropout({}, call)};
+  }
+
  private:
   [[nodiscard]] WeightDropout dropout(const Draws& draws, const Call& call) const {
     return weight_dropout(config_.attention_dropout, nominal_length_, draws, call);

@@ -28,7 +28,7 @@ template <class T> class HeadDropout {
  public:
   /// in.keep: decisions as given, null: drawn. in.kept: decisions in memory, null: they are not
   /// kept. bh: the head's number, b H + h.
-  __device__ HeadDropout(const TiledPlan& plan, const Arrays<T>& in, std::int64_t bh)
+  template <class In> __device__ HeadDropout(const TiledPlan& plan, const In& in, std::int64_t bh)
       : plan_(plan),
         given_(in.keep == nullptr ? nullptr : in.keep + bh * plan.queries * plan.keys),
         kept_(in.kept == nullptr ? nullptr : in.kept + bh * words_of_head(plan)),

@@ -40,6 +40,11 @@ inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
 inline constexpr float kLog2E = std::numbers::log2e_v<float>, kLn2 = std::numbers::ln2_v<float>;
 static_assert(kWarpM == cuda::kMmaM);
 
+/// To entries c and c + 1 of a row, as far as it has them.
+__device__ inline void store_two(float first, float second, float* row, int c, std::int64_t width) {
+  if (c < width) row[c] = first;
+  if (c + 1 < width) row[c + 1] = second;
+}
 /// Products of one precision and head widths up to kWidth, of kTall fragments of own rows. `Rows`
 /// gives the address of an own row of the result, or null: nothing to store.
 template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Products {
@@ -167,15 +172,13 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
       const WarpRows at = rows(f);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        float* const to = to_row(at.row_of(half));
+        const auto to = to_row(at.row_of(half));
         if (to == nullptr) continue;
 #pragma unroll
         for (int c = 0; c < kOuts; ++c) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            const int channel = kMmaN * c + 2 * at.t + e;
-            if (channel < width) to[channel] = factor[f][half] * total[f][c].x[half][e];
-          }
+          const auto& x = total[f][c].x[half];
+          store_two(factor[f][half] * x[0], factor[f][half] * x[1], to, kMmaN * c + 2 * at.t,
+                    width);
         }
       }
     }

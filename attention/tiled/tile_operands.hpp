@@ -1,6 +1,6 @@
 // The operands that the kernels of tiled attention on tensor cores read, CUDA only. A separate
 // kernel rounds rows to the products' number type once, instead of every block that walks over
-// them. It pads heads to whole chunks and rows to a compiled width, so that a tile is one run of
+// them. It takes them from where they are: by head, or side by side as a projection gives them. It pads heads to whole chunks and rows to a compiled width, so that a tile is one run of
 // memory that is copied to shared memory (cp.async) without a test. Padding has weight zero. The
 // same kernel makes the terms of scores and delta, (1) and (3), from the rows while it has them, as
 // the products' initial values.
@@ -11,9 +11,12 @@
 
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 #include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
+#include "tensor/core/bf16.hpp"
 #include "tensor/launch/four.hpp"
 #include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
@@ -22,6 +25,64 @@ namespace skytape::attention::tiled_cuda {
 
 /// Rows of a head are padded to a multiple of this: a chunk of dropout, two tiles.
 inline constexpr int kPadded = tensor::kDropoutChunk;
+
+/// Rows of heads by head, [B, H, count, D]. Null: zeros.
+struct ByHead {
+  const float* first = nullptr;
+
+  /// Entries [c, c + 4) of row i of head bh = b H + h, zeros beyond D.
+  __device__ cuda::Four<float> four(const TiledPlan& plan, std::int64_t bh, std::int64_t count,
+                                    std::int64_t i, int c) const {
+    const float* const row = first == nullptr ? nullptr : first + (bh * count + i) * plan.width;
+    return cuda::load_four(row, c, plan.width);
+  }
+};
+/// Rows [B, count, of_row] of f32 or bf16, a head's D entries behind those of the head before, and
+/// a bias [H D] to be added, if it is not null.
+template <class T> struct SideBySide {
+  const T* first = nullptr;
+  std::int64_t of_row = 0;
+  const float* bias = nullptr;
+
+  __device__ cuda::Four<float> four(const TiledPlan& plan, std::int64_t bh, std::int64_t count,
+                                    std::int64_t i, int c) const {
+    cuda::Four<float> numbers;
+    const auto heads = static_cast<unsigned>(plan.heads), head = static_cast<unsigned>(bh);
+    const std::int64_t row = head / heads * count + i, begin = head % heads * plan.width;
+    const cuda::Four<T> stored = cuda::load_four(first + row * of_row + begin, c, plan.width);
+    const cuda::Four<float> added =
+        cuda::load_four(bias == nullptr ? nullptr : bias + begin, c, plan.width);
+#pragma unroll
+    for (int u = 0; u < 4; ++u) numbers.x[u] = static_cast<float>(stored.x[u]) + added.x[u];
+    return numbers;
+  }
+};
+
+/// None: zeros.
+struct NoRows {
+  __device__ cuda::Four<float> four(const TiledPlan&, std::int64_t, std::int64_t, std::int64_t,
+                                    int) const {
+    return {};
+  }
+};
+
+/// The tensors that operands are made of: `In` is one of the above for what goes in, `Out` for what
+/// comes out and its gradient.
+template <class In, class Out> struct OperandSources {
+  In q = {}, k = {}, v = {};
+  Out dout = {}, out = {};      // backward
+  const float* lse = nullptr;   // [B, H, N], backward of softmax
+  const float* dlse = nullptr;  // [B, H, N], backward; null: zero
+  const float* mask = nullptr;  // [B, M]
+};
+
+/// Which operands a pass has.
+struct WantedOperands {
+  bool q_and_k = true, v = true;
+  bool dout = false;   // and minus_delta
+  bool shift = false;  // of queries
+  bool sums = false;
+};
 
 /// N' and M': queries and keys of a head, padded. Null where a pass has none.
 template <class Number> struct TileOperands {
@@ -76,9 +137,9 @@ __device__ float row_dot(const cuda::Four<float>& a, const cuda::Four<float>& b)
 
 /// A block writes kPadded rows of one head: blockIdx.y = 0 of its queries, 1 of its keys. Eight
 /// blocks fill a multiprocessor.
-template <Precision kPrecision, int kWidth>
+template <Precision kPrecision, int kWidth, class Sources>
 __global__ void __launch_bounds__(cuda::kBlockThreads, 8)
-    operands_kernel(TiledPlan plan, Arrays<float> in,
+    operands_kernel(TiledPlan plan, Sources in,
                     TileOperands<typename cuda::TensorCore<kPrecision>::Number> out) {
   using Core = cuda::TensorCore<kPrecision>;
   using tensor_core_tiles::kNothing;
@@ -96,17 +157,15 @@ __global__ void __launch_bounds__(cuda::kBlockThreads, 8)
     const std::int64_t i = first + e / kLanes;
     const std::int64_t to = std::int64_t{bh} * blocks * kPadded + i;
     const bool inside = i < count;
-    const auto four = [&](const float* source) {
-      const bool there = inside && source != nullptr;
-      return cuda::load_four(there ? source + (bh * count + i) * plan.width : nullptr, c,
-                             plan.width);
+    const auto four = [&](const auto& rows) {
+      return inside ? rows.four(plan, bh, count, i, c) : cuda::Four<float>{};
     };
     if (of_queries) {
       cuda::Four<float> q = four(in.q), dout = four(in.dout), result = four(in.out);
       const float factor = plan.mask_queries && inside ? out.sign * mask[i] : out.sign;
 #pragma unroll
       for (float& x : q.x) x *= factor;
-      round_to<Core>(q, out.q + to * kWidth + c);
+      if (out.q != nullptr) round_to<Core>(q, out.q + to * kWidth + c);
       if (out.dout != nullptr) round_to<Core>(dout, out.dout + to * kWidth + c);
       const float square = row_dot<kLanes>(q, q), sum = row_dot<kLanes>(dout, result);
       if (c != 0 || out.shift == nullptr) continue;
@@ -116,7 +175,7 @@ __global__ void __launch_bounds__(cuda::kBlockThreads, 8)
       } else if (inside) {
         const std::int64_t row = bh * count + i;
         // A row without a real key: its weights vanish by their column terms.
-        shift = in.row[row] == kNothing ? 0.0f : -in.row[row] / out.scale;
+        shift = in.lse[row] == kNothing ? 0.0f : -in.lse[row] / out.scale;
         minus_delta = in.dlse == nullptr ? -sum : in.dlse[row] - sum;
       }
       out.shift[to] = shift;
@@ -134,61 +193,83 @@ __global__ void __launch_bounds__(cuda::kBlockThreads, 8)
   }
 }
 
-/// The operands of a pass and the memory that holds them.
-template <class Number> struct PreparedOperands {
-  TileOperands<Number> tiles{};
-  Tensor rows, entries;  // only memory: numbers of either kind, one array behind the other
+/// The memory of a pass's operands.
+struct OperandMemory {
+  Tensor rows, entries;  // numbers of either kind, one array behind the other
 };
 
-/// Writes the operands of the forward pass, or of the backward pass if dq is wanted.
-template <Precision kPrecision, int kWidth>
-PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands(
-    const TiledPlan& plan, const Arrays<float>& arrays) {
-  const bool backward = arrays.dq != nullptr, gaussian = plan.score == Score::gaussian;
-  Arrays<float> in = arrays;  // without results
-  in.lse = in.dq = in.dk = in.dv = nullptr;
-  in.kept = nullptr;
-  if (!backward) in.out = nullptr;
-  using Number = typename cuda::TensorCore<kPrecision>::Number;
-  const std::int64_t heads = plan.batch * plan.heads;
-  PreparedOperands<Number> p;
-  TileOperands<Number>& t = p.tiles;
+/// Returns the operands that a pass wants, without their numbers, in this memory; where there is
+/// none yet, it is made.
+template <class Number, int kWidth> TileOperands<Number> operands_in(OperandMemory& memory,
+                                                                     const TiledPlan& plan,
+                                                                     const WantedOperands& wanted) {
+  TileOperands<Number> t{};
   t.queries = whole_chunks(plan.queries);
   t.keys = whole_chunks(plan.keys);
   const auto scale = static_cast<float>(plan.scale);
   t.sign = scale == 0 ? 0.0f : std::copysign(1.0f, scale);
   t.scale = scale == 0 ? 1.0f : std::abs(scale);
+  const std::int64_t heads = plan.batch * plan.heads;
   const std::int64_t queries = heads * t.queries, keys = heads * t.keys;
-  const bool with_v = backward || in.v != nullptr, with_shift = backward || gaussian;
 
-  const std::int64_t numbers = kWidth * (queries * (backward ? 2 : 1) + keys * (with_v ? 2 : 1));
-  p.rows = Tensor::empty({numbers * static_cast<std::int64_t>(sizeof(Number)) / 4}, DType::f32,
-                         Device::cuda);
-  const bool with_sums = backward && gaussian;
-  const int of_query = (with_shift ? 1 : 0) + (backward ? 1 : 0) + (with_sums ? 1 : 0);
-  p.entries = Tensor::empty({keys + queries * of_query}, DType::f32, Device::cuda);
-  auto* number = reinterpret_cast<Number*>(p.rows.template data<float>());
-  const auto take_rows = [&](bool wanted, std::int64_t rows) -> Number* {
-    return wanted ? std::exchange(number, number + rows * kWidth) : nullptr;
+  struct Part {
+    bool wanted;
+    std::int64_t rows;
   };
-  t.q = take_rows(true, queries);
-  t.dout = take_rows(backward, queries);
-  t.k = take_rows(true, keys);
-  t.v = take_rows(with_v, keys);
-  float* entry = p.entries.template data<float>();
-  const auto take = [&](bool wanted, std::int64_t rows) -> float* {
-    return wanted ? std::exchange(entry, entry + rows) : nullptr;
+  const Part q{wanted.q_and_k, queries}, dout{wanted.dout, queries}, k{wanted.q_and_k, keys},
+      v{wanted.v, keys}, column{wanted.q_and_k, keys}, shift{wanted.shift, queries},
+      sums{wanted.sums, queries};
+  const auto all = [](std::initializer_list<Part> parts) {
+    std::int64_t rows = 0;
+    for (const Part& part : parts) rows += part.wanted ? part.rows : 0;
+    return rows;
   };
-  t.column = take(true, keys);
-  t.shift = take(with_shift, queries);
-  t.minus_delta = take(backward, queries);
-  t.sums = take(with_sums, queries);
+  if (!memory.rows.defined()) {
+    const std::int64_t numbers = all({q, dout, k, v}) * kWidth;
+    const Shape words{numbers * static_cast<std::int64_t>(sizeof(Number)) / 4};
+    memory.rows = Tensor::empty(words, DType::f32, Device::cuda);
+    memory.entries =
+        Tensor::empty(Shape{all({column, shift, dout, sums})}, DType::f32, Device::cuda);
+  }
+  auto* number = reinterpret_cast<Number*>(memory.rows.data<float>());
+  const auto take_rows = [&](const Part& part) -> Number* {
+    return part.wanted ? std::exchange(number, number + part.rows * kWidth) : nullptr;
+  };
+  t.q = take_rows(q);
+  t.dout = take_rows(dout);
+  t.k = take_rows(k);
+  t.v = take_rows(v);
+  float* entry = memory.entries.data<float>();
+  const auto take = [&](const Part& part) -> float* {
+    return part.wanted ? std::exchange(entry, entry + part.rows) : nullptr;
+  };
+  t.column = take(column);
+  t.shift = take(shift);
+  t.minus_delta = take(dout);
+  t.sums = take(sums);
+  return t;
+}
 
-  const std::int64_t blocks = blocks_for(plan, std::max(plan.queries, plan.keys), kPadded);
+/// The operands of a pass and the memory that holds them.
+template <class Number> struct PreparedOperands {
+  OperandMemory memory;
+  TileOperands<Number> tiles;
+};
+
+/// Writes the operands that a pass wants.
+template <Precision kPrecision, int kWidth, class Sources>
+PreparedOperands<typename cuda::TensorCore<kPrecision>::Number> prepare_operands(
+    const TiledPlan& plan, const WantedOperands& wanted, const Sources& in) {
+  using Number = typename cuda::TensorCore<kPrecision>::Number;
+  PreparedOperands<Number> p;
+  p.tiles = operands_in<Number, kWidth>(p.memory, plan, wanted);
+  const std::int64_t rows = wanted.q_and_k ? std::max(plan.queries, plan.keys) : plan.queries;
+  const std::int64_t blocks = blocks_for(plan, rows, kPadded);
   if (blocks > 0) {
-    cuda::launch({"operands of tiled attention", dim3(static_cast<unsigned>(blocks), 2),
+    const unsigned sides = wanted.q_and_k ? 2 : 1;
+    cuda::launch({"operands of tiled attention", dim3(static_cast<unsigned>(blocks), sides),
                   cuda::kBlockThreads},
-                 operands_kernel<kPrecision, kWidth>, plan, in, t);
+                 operands_kernel<kPrecision, kWidth, Sources>, plan, in, p.tiles);
   }
   return p;
 }

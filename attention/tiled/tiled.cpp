@@ -57,50 +57,7 @@ void check(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, co
 }
 
 TiledPlan plan_for(const char* op, const Tensor& q, const Tensor& k, const TiledOptions& options) {
-  TiledPlan plan;
-  plan.score = options.score;
-  plan.scale = options.scale;
-  plan.mask_queries = options.mask_queries;
-  plan.batch = q.size(0);
-  plan.heads = q.size(1);
-  plan.queries = q.size(2);
-  plan.keys = k.size(2);
-  plan.width = q.size(3);
-
-  const WeightDropout& dropout = options.dropout;
-  const std::uint32_t threshold = tensor::dropout_threshold(op, dropout.rate);
-  if (dropout.keep.defined()) {
-    plan.keep_scale = 1 / (1 - dropout.rate);
-  } else if (threshold > 0) {
-    const std::int64_t longest = std::max(plan.queries, plan.keys);
-    const std::int64_t nominal = dropout.nominal_length == 0 ? longest : dropout.nominal_length;
-    ENSURE(nominal >= longest, op, ": nominal_length ", nominal, " is shorter than q ", q, " or k ",
-           k);
-    plan.threshold = threshold;
-    plan.keep_scale = tensor::dropout_scale(threshold);
-    plan.key = dropout.random.key;
-    plan.step = tensor::step_data(op, dropout.random, q.device());
-    plan.first_head = dropout.first_example * plan.heads;
-    plan.row_count = nominal;
-    plan.row_stride = whole_chunks(nominal);
-  }
-  return plan;
-}
-
-/// Returns the tensor in which forward keeps dropout's decisions for backward. A GPU keeps them as
-/// long as their bits, N M a head, take no more memory than q, k, v and out, so that memory stays
-/// linear in the length: heads 32 wide in f32 keep them up to N = M = 4096. Elsewhere the tensor is
-/// undefined, and backward draws the decisions again.
-Tensor kept_decisions(const TiledPlan& plan, const Tensor& q) {
-  const std::int64_t bits_of_rows =
-      8 * size_of(q.dtype()) * plan.width * (2 * plan.queries + 2 * plan.keys);
-  if (q.device() != Device::cuda || plan.threshold == 0 ||
-      plan.queries * plan.keys > bits_of_rows) {
-    return {};
-  }
-  return Tensor::empty({plan.batch, plan.heads, whole_chunks(plan.keys) / tensor::kDropoutChunk,
-                        whole_chunks(plan.queries), tensor::kDropoutChunk / 32},
-                       DType::i32, Device::cuda);
+  return tiled_plan(op, q.shape(), k.size(2), options, q.device());
 }
 
 /// Rows as their scores are computed from them: outside tensor cores a GPU always multiplies in
@@ -162,6 +119,49 @@ TiledBackward backward_on_tensor_cores(const TiledPlan& plan, TiledInputs in,
 
 }  // namespace
 
+TiledPlan tiled_plan(const char* op, const Shape& q, std::int64_t keys, const TiledOptions& options,
+                     Device device) {
+  TiledPlan plan;
+  plan.score = options.score;
+  plan.scale = options.scale;
+  plan.mask_queries = options.mask_queries;
+  plan.batch = q[0];
+  plan.heads = q[1];
+  plan.queries = q[2];
+  plan.keys = keys;
+  plan.width = q[3];
+
+  const WeightDropout& dropout = options.dropout;
+  const std::uint32_t threshold = tensor::dropout_threshold(op, dropout.rate);
+  if (dropout.keep.defined()) {
+    plan.keep_scale = 1 / (1 - dropout.rate);
+  } else if (threshold > 0) {
+    const std::int64_t longest = std::max(plan.queries, plan.keys);
+    const std::int64_t nominal = dropout.nominal_length == 0 ? longest : dropout.nominal_length;
+    ENSURE(nominal >= longest, op, ": nominal_length ", nominal, " is shorter than q ", q, " or ",
+           keys, " keys");
+    plan.threshold = threshold;
+    plan.keep_scale = tensor::dropout_scale(threshold);
+    plan.key = dropout.random.key;
+    plan.step = tensor::step_data(op, dropout.random, device);
+    plan.first_head = dropout.first_example * plan.heads;
+    plan.row_count = nominal;
+    plan.row_stride = whole_chunks(nominal);
+  }
+  return plan;
+}
+
+Tensor kept_decisions(const TiledPlan& plan, DType dtype, Device device) {
+  const std::int64_t bits_of_rows =
+      8 * size_of(dtype) * plan.width * (2 * plan.queries + 2 * plan.keys);
+  if (device != Device::cuda || plan.threshold == 0 || plan.queries * plan.keys > bits_of_rows) {
+    return {};
+  }
+  return Tensor::empty({plan.batch, plan.heads, whole_chunks(plan.keys) / tensor::kDropoutChunk,
+                        whole_chunks(plan.queries), tensor::kDropoutChunk / 32},
+                       DType::i32, Device::cuda);
+}
+
 bool tiled_cuda::on_tensor_cores(const Tensor& q) {
   return q.device() == Device::cuda && q.dtype() == DType::f32 &&
          precision(Device::cuda) != Precision::fp32 && q.size(3) <= kTensorCoreWidth;
@@ -182,7 +182,7 @@ TiledForward tiled_forward(const Tensor& q, const Tensor& k, const Tensor& v, co
   TiledForward result;
   if (v.defined()) {
     result.out = empty_like(q);
-    result.kept = kept_decisions(plan, q);
+    result.kept = kept_decisions(plan, q.dtype(), q.device());
   }
   if (plan.score == Score::softmax) {
     result.lse = empty_like(q, q.shape().first(3));

@@ -42,6 +42,16 @@ struct TiledPlan {
   std::int64_t row_stride = 0;         // nominal length rounded up to whole dropout chunks
 };
 
+/// Returns the plan of a call with q of this shape [B, H, N, D]. Throws, naming op, where its dropout
+/// does not fit.
+[[nodiscard]] TiledPlan tiled_plan(const char* op, const Shape& q, std::int64_t keys,
+                                   const TiledOptions& options, Device device);
+/// Returns the tensor in which forward keeps dropout's decisions for backward. A GPU keeps them as
+/// long as their bits, N M a head, take no more memory than q, k, v and out of that type, so that
+/// memory stays linear in the length: heads 32 wide in f32 keep them up to N = M = 4096. Elsewhere
+/// the tensor is undefined, and backward draws the decisions again.
+[[nodiscard]] Tensor kept_decisions(const TiledPlan& plan, DType dtype, Device device);
+
 /// Tensors that both passes read, undefined where the method has none. On tensor cores q, k and the
 /// rest are as given, and the kernel that rounds q and k makes the terms of (1) and (3) from them;
 /// elsewhere q is masked and row, column and delta are made before.

@@ -9,6 +9,7 @@
 //   forward   owns queries, walks keys: out and lse;
 //   backward  owns keys, 128 a block, walks queries: dk and dv from transposed weights;
 //             owns queries, walks keys: dq.
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -16,6 +17,7 @@
 #include "attention/tiled/tensor_core_tiles.hpp"
 #include "attention/tiled/tile_operands.hpp"
 #include "attention/tiled/tiled_cuda.hpp"
+#include "attention/tiled/tiled_layer.hpp"
 #include "attention/tiled/walked_tiles.hpp"
 #include "attention/tiled/warpgroup_products.hpp"
 #include "tensor/launch/launch.hpp"
@@ -73,6 +75,63 @@ template <class P, class F> __device__ void each_row(float (&value)[P::kTall][2]
 
 template <class P> using Operands = TileOperands<typename P::Number>;
 
+/// Rows of a result: f32 by head [B, H, count, D]; or bf16, a head's D entries of a row behind those
+/// of the head before, [B, count, of_row]. Both null: it is not wanted.
+struct ResultRows {
+  float* by_head = nullptr;
+  Bf16* side_by_side = nullptr;
+  std::int64_t of_row = 0;
+
+  [[nodiscard]] __device__ bool wanted() const {
+    return by_head != nullptr || side_by_side != nullptr;
+  }
+};
+/// A row of either kind; null beyond the last.
+struct ResultRow {
+  float* numbers;
+  Bf16* rounded;
+  __device__ bool operator==(std::nullptr_t) const {
+    return numbers == nullptr && rounded == nullptr;
+  }
+};
+/// To entries c and c + 1 of a row, as far as it has them; of bf16 it has an even number.
+__device__ void store_two(float first, float second, const ResultRow& row, int c,
+                          std::int64_t width) {
+  if (row.rounded == nullptr) {
+    tensor_core_tiles::store_two(first, second, row.numbers, c, width);
+  } else if (c < width) {
+    *reinterpret_cast<std::uint32_t*>(row.rounded + c) = cuda::ptx::round_two_bf16(first, second);
+  }
+}
+/// Stores factor times the sums of a block's own rows of head bh, from `first` of `count` on.
+template <class P> __device__ void store(const typename P::Total& total,
+                                         const float (&factor)[P::kTall][2], const ResultRows& to,
+                                         const TiledPlan& plan, std::int64_t bh, int first,
+                                         std::int64_t count) {
+  const auto heads = static_cast<unsigned>(plan.heads), head = static_cast<unsigned>(bh);
+  const bool rounded = to.side_by_side != nullptr;
+  const std::int64_t stride = rounded ? to.of_row : plan.width;
+  const std::int64_t begin =
+      rounded ? head / heads * count * stride + head % heads * plan.width : bh * count * stride;
+  P::store(
+      total, factor,
+      [&](int row) -> ResultRow {
+        if (first + row >= count) return {nullptr, nullptr};
+        const std::int64_t at = begin + (first + row) * stride;
+        return {rounded ? nullptr : to.by_head + at, rounded ? to.side_by_side + at : nullptr};
+      },
+      plan.width);
+}
+
+/// What kernels read and write besides operands.
+struct Results {
+  ResultRows out = {}, dq = {}, dk = {}, dv = {};
+  float* lse = nullptr;         // [B, H, N], forward of softmax
+  const float* mask = nullptr;  // [B, M]
+  const float* keep = nullptr;  // [B, H, N, M]
+  std::uint32_t* kept = nullptr;
+};
+
 // If registers allow it a warp owns two fragments: a read from shared memory and each
 // instruction's address then serve twice as many pairs, and one fragment's chain of instructions
 // fills the other's waits. The key gradient's two sums allow it for narrow heads alone.
@@ -100,7 +159,7 @@ template <class P> constexpr int query_resident(bool drops) {
 
 template <class P, Score kScore, bool kDrops>
 __global__ void __launch_bounds__(kThreads, forward_resident<P>(kScore, kDrops))
-    forward_kernel(TiledPlan plan, Arrays<float> result, Operands<P> in) {
+    forward_kernel(TiledPlan plan, Results result, Operands<P> in) {
   constexpr int kWidth = P::kWidth, kTall = P::kTall;
   auto& shared = Shared<KeyTile<P>>::of_block();
   const LaneMap at;
@@ -147,7 +206,7 @@ __global__ void __launch_bounds__(kThreads, forward_resident<P>(kScore, kDrops))
           x = exp2(scale * x + row[f][half]);
         }
       }
-      if (result.out == nullptr) continue;  // the same for all threads
+      if (!result.out.wanted()) continue;  // the same for all threads
       if constexpr (kDrops) {
         for (int f = 0; f < kTall; ++f) kept[f].drop(span / kMmaK, weight, f);
       }
@@ -166,9 +225,7 @@ __global__ void __launch_bounds__(kThreads, forward_resident<P>(kScore, kDrops))
       result.lse[bh * plan.queries + i] = running.log_sum(f, half);
     }
   }
-  if (result.out != nullptr) {
-    P::store(total, factor, rows_of(result.out, plan, bh, i0, plan.queries), plan.width);
-  }
+  if (result.out.wanted()) store<P>(total, factor, result.out, plan, bh, i0, plan.queries);
 }
 
 /// e_ij of (3) from the weight and dout_i.v_j, on top of which -delta_i is where nothing is
@@ -180,7 +237,7 @@ __device__ float e_of(float weight, float dp, bool keep, float keep_scale, float
 
 /// dk and dv: own rows are keys, columns of scores are queries.
 template <class P, bool kDrops> __global__ void __launch_bounds__(kKeyThreads<P>, key_resident<P>())
-    key_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<P> in) {
+    key_gradient_kernel(TiledPlan plan, Results result, Operands<P> in) {
   constexpr int kWidth = P::kWidth, kTall = P::kTall;
   auto& shared = Shared<QueryTile<P>>::of_block();
   const LaneMap at;
@@ -258,16 +315,14 @@ template <class P, bool kDrops> __global__ void __launch_bounds__(kKeyThreads<P>
   float kept[kTall][2], scaled[kTall][2];
   each_row<P>(kept, [&](int) { return keep_scale; });
   each_row<P>(scaled, [&](int) { return in.scale; });
-  P::store(dk, scaled, rows_of(result.dk, plan, bh, j0, plan.keys), plan.width);
-  if (result.dv != nullptr) {
-    P::store(dv, kept, rows_of(result.dv, plan, bh, j0, plan.keys), plan.width);
-  }
+  store<P>(dk, scaled, result.dk, plan, bh, j0, plan.keys);
+  if (result.dv.wanted()) store<P>(dv, kept, result.dv, plan, bh, j0, plan.keys);
 }
 
 /// dq: own rows are queries.
 template <class P, bool kDrops>
 __global__ void __launch_bounds__(kThreads, query_resident<P>(kDrops))
-    query_gradient_kernel(TiledPlan plan, Arrays<float> result, Operands<P> in) {
+    query_gradient_kernel(TiledPlan plan, Results result, Operands<P> in) {
   constexpr int kWidth = P::kWidth, kTall = P::kTall;
   auto& shared = Shared<KeyTile<P>>::of_block();
   const LaneMap at;
@@ -338,7 +393,7 @@ __global__ void __launch_bounds__(kThreads, query_resident<P>(kDrops))
     const bool inside = i0 + i < plan.queries;
     return inside ? scale * result.mask[bh / plan.heads * plan.queries + i0 + i] : 0.0f;
   });
-  P::store(dq, scaled, rows_of(result.dq, plan, bh, i0, plan.queries), plan.width);
+  store<P>(dq, scaled, result.dq, plan, bh, i0, plan.queries);
 }
 
 /// Whose rows the blocks of a kernel own: every head's, kTall kBlockM queries or kKeyBlockM keys
@@ -346,34 +401,37 @@ __global__ void __launch_bounds__(kThreads, query_resident<P>(kDrops))
 enum class Owns { queries, keys };
 
 template <class P, Owns kOwns, class Memory, class Operands>
-void start(const char* name, void (*kernel)(TiledPlan, Arrays<float>, Operands),
-           const TiledPlan& plan, const Arrays<float>& arrays, const Operands& in) {
+void start(const char* name, void (*kernel)(TiledPlan, Results, Operands), const TiledPlan& plan,
+           const Results& results, const Operands& in) {
   constexpr bool of_keys = kOwns == Owns::keys;
   const std::int64_t blocks = of_keys ? blocks_for(plan, plan.keys, kKeyBlockM)
                                       : blocks_for(plan, plan.queries, P::kTall * kBlockM);
   if (blocks == 0) return;
-  Arrays<float> result{};  // the operands were made from the rest
-  result.mask = arrays.mask;
-  result.keep = arrays.keep;
-  result.kept = arrays.kept;
-  result.out = arrays.out;
-  result.lse = arrays.lse;
-  if (of_keys) {
-    result.dk = arrays.dk;
-    result.dv = arrays.dv;
-  } else {
-    result.dq = arrays.dq;
-  }
   constexpr int kBlockThreads = of_keys ? kKeyThreads<P> : kThreads;
   cuda::launch({name, static_cast<unsigned>(blocks), kBlockThreads, sizeof(Memory)}, kernel, plan,
-               result, in);
+               results, in);
+}
+
+template <class P, bool kDrops>
+void start_forward(const TiledPlan& plan, const Results& results, const Operands<P>& in) {
+  const auto kernel = plan.score == Score::softmax ? forward_kernel<P, Score::softmax, kDrops>
+                                                   : forward_kernel<P, Score::gaussian, kDrops>;
+  start<P, Owns::queries, Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan,
+                                              results, in);
+}
+template <class P, class K, bool kDrops>
+void start_backward(const TiledPlan& plan, const Results& results, const Operands<P>& in) {
+  start<K, Owns::keys, Shared<QueryTile<K>>>("key gradient on tensor cores",
+                                             key_gradient_kernel<K, kDrops>, plan, results, in);
+  start<P, Owns::queries, Shared<KeyTile<P>>>("query gradient on tensor cores",
+                                              query_gradient_kernel<P, kDrops>, plan, results, in);
 }
 
 /// Calls f.operator()<Own, Keys, kDrops>() with the products of whose owns queries and of who owns
 /// keys: where nothing is dropped, kernels spend nothing on dropout.
-template <class F> void dispatch(const TiledPlan& plan, const Arrays<float>& arrays, const F& f) {
+template <class F> void dispatch(const TiledPlan& plan, const Results& results, const F& f) {
   const auto by_dropout = [&]<class Own, class Keys>() {
-    if (arrays.keep != nullptr || plan.threshold != 0) {
+    if (results.keep != nullptr || plan.threshold != 0) {
       f.template operator()<Own, Keys, true>();
     } else {
       f.template operator()<Own, Keys, false>();
@@ -391,28 +449,114 @@ template <class F> void dispatch(const TiledPlan& plan, const Arrays<float>& arr
   });
 }
 
+OperandSources<ByHead, ByHead> sources_of(const Arrays<float>& a) {
+  return {.q = {a.q},
+          .k = {a.k},
+          .v = {a.v},
+          .dout = {a.dout},
+          .out = {a.dout == nullptr ? nullptr : a.out},
+          .lse = a.row,
+          .dlse = a.dlse,
+          .mask = a.mask};
+}
+
 }  // namespace
 
 void tensor_core_forward(const TiledPlan& plan, const Arrays<float>& arrays) {
-  dispatch(plan, arrays, [&]<class P, class, bool kDrops>() {
-    const auto operands = prepare_operands<P::kNumbers, P::kWidth>(plan, arrays);
-    const auto kernel = plan.score == Score::softmax ? forward_kernel<P, Score::softmax, kDrops>
-                                                     : forward_kernel<P, Score::gaussian, kDrops>;
-    start<P, Owns::queries, Shared<KeyTile<P>>>("tiled attention on tensor cores", kernel, plan,
-                                                arrays, operands.tiles);
+  const WantedOperands wanted{.v = arrays.v != nullptr, .shift = plan.score == Score::gaussian};
+  const Results results{.out = {arrays.out},
+                        .lse = arrays.lse,
+                        .mask = arrays.mask,
+                        .keep = arrays.keep,
+                        .kept = arrays.kept};
+  dispatch(plan, results, [&]<class P, class, bool kDrops>() {
+    const auto operands =
+        prepare_operands<P::kNumbers, P::kWidth>(plan, wanted, sources_of(arrays));
+    start_forward<P, kDrops>(plan, results, operands.tiles);
   });
 }
 
 void tensor_core_backward(const TiledPlan& plan, const Arrays<float>& arrays) {
-  dispatch(plan, arrays, [&]<class P, class K, bool kDrops>() {
-    const auto operands = prepare_operands<P::kNumbers, P::kWidth>(plan, arrays);
-    start<K, Owns::keys, Shared<QueryTile<K>>>("key gradient on tensor cores",
-                                               key_gradient_kernel<K, kDrops>, plan, arrays,
-                                               operands.tiles);
-    start<P, Owns::queries, Shared<KeyTile<P>>>("query gradient on tensor cores",
-                                                query_gradient_kernel<P, kDrops>, plan, arrays,
-                                                operands.tiles);
+  const WantedOperands wanted{.dout = true, .shift = true, .sums = plan.score == Score::gaussian};
+  const Results results{.dq = {arrays.dq},
+                        .dk = {arrays.dk},
+                        .dv = {arrays.dv},
+                        .mask = arrays.mask,
+                        .keep = arrays.keep,
+                        .kept = arrays.kept};
+  dispatch(plan, results, [&]<class P, class K, bool kDrops>() {
+    const auto operands =
+        prepare_operands<P::kNumbers, P::kWidth>(plan, wanted, sources_of(arrays));
+    start_backward<P, K, kDrops>(plan, results, operands.tiles);
   });
 }
 
 }  // namespace skytape::attention::tiled_cuda
+
+namespace skytape::attention {
+namespace {
+
+/// Operands of a layer are of bf16, also where somebody changes the precision before backward.
+void require_bf16(const char* op) {
+  ENSURE(precision(Device::cuda) == Precision::bf16, op, ": expected products at bf16 on cuda");
+}
+
+}  // namespace
+
+void tiled_layer_forward_on(Cuda, const TiledPlan& plan, const Tensor& rows,
+                            std::span<const Tensor> biases, const Tensor& mask, SavedTiles& saved) {
+  using namespace tiled_cuda;
+  require_bf16("attention_layer");
+  const std::int64_t all = rows.size(1), of_part = all / 3;
+  const auto part = [&](int p) {
+    return SideBySide<float>{rows.data<float>() + p * of_part, all, biases[p].data<float>()};
+  };
+  const OperandSources<SideBySide<float>, NoRows> sources{
+      .q = part(0), .k = part(1), .v = part(2), .mask = mask.data<float>()};
+  const Results results{.out = {nullptr, saved.out.data<Bf16>(), of_part},
+                        .lse = saved.lse.data<float>(),
+                        .mask = mask.data<float>(),
+                        .kept = words(saved.kept)};
+  dispatch(plan, results, [&]<class P, class, bool kDrops>() {
+    if constexpr (P::kNumbers == Precision::bf16) {
+      const auto operands =
+          prepare_operands<P::kNumbers, P::kWidth>(plan, WantedOperands{}, sources);
+      saved.rows = operands.memory.rows;
+      saved.entries = operands.memory.entries;
+      start_forward<P, kDrops>(plan, results, operands.tiles);
+    }
+  });
+}
+
+void tiled_layer_backward_on(Cuda, const TiledPlan& plan, const SavedTiles& saved,
+                             const Tensor& mask, const Tensor& dout, Tensor& drows) {
+  using namespace tiled_cuda;
+  require_bf16("the gradient of attention_layer");
+  const std::int64_t all = drows.size(1), of_part = all / 3;
+  const OperandSources<NoRows, SideBySide<Bf16>> sources{.dout = {dout.data<Bf16>(), of_part},
+                                                         .out = {saved.out.data<Bf16>(), of_part},
+                                                         .lse = saved.lse.data<float>(),
+                                                         .mask = mask.data<float>()};
+  const auto part = [&](int p) {
+    return ResultRows{nullptr, drows.data<Bf16>() + p * of_part, all};
+  };
+  const Results results{.dq = part(0),
+                        .dk = part(1),
+                        .dv = part(2),
+                        .mask = mask.data<float>(),
+                        .kept = words(saved.kept)};
+  dispatch(plan, results, [&]<class P, class K, bool kDrops>() {
+    if constexpr (P::kNumbers == Precision::bf16) {
+      const WantedOperands of_backward{.q_and_k = false, .v = false, .dout = true, .shift = true};
+      const auto made = prepare_operands<P::kNumbers, P::kWidth>(plan, of_backward, sources);
+      OperandMemory kept{saved.rows, saved.entries};
+      auto tiles = operands_in<typename P::Number, P::kWidth>(kept, plan, WantedOperands{});
+      tiles.dout = made.tiles.dout;
+      tiles.shift = made.tiles.shift;
+      tiles.minus_delta = made.tiles.minus_delta;
+      start_backward<P, K, kDrops>(plan, results, tiles);
+    }
+  });
+}
+
+}  // namespace skytape::attention

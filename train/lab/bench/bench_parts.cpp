@@ -15,12 +15,13 @@
 namespace skytape::train {
 namespace {
 
-// merge_heads has dropout and residual in it, mlp its norm, classify the loss, too.
+// attention_layer has its projections in it, merge_heads dropout and residual, mlp its norm, classify
+// the loss, too.
 constexpr std::array<std::string_view, 6> kProducts = {"linear",      "matmul", "project_heads",
                                                        "merge_heads", "mlp",    "classify"};
 
 double StepParts::*part_of(std::string_view op) {
-  if (op == "attention") return &StepParts::attention;
+  if (op == "attention" || op == "attention_layer") return &StepParts::attention;
   if (op == "optimiser") return &StepParts::optimiser;
   if (op == "data") return &StepParts::data;
   return std::find(kProducts.begin(), kProducts.end(), op) != kProducts.end() ? &StepParts::products

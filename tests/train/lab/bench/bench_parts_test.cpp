@@ -21,10 +21,10 @@ using namespace skytape;
 using namespace skytape::train;
 
 TEST_CASE("op times are sorted into the parts of a step, unknown ones into the rest") {
-  const OpSeconds seconds = {{"attention", 0.4},      {"linear", 0.02},      {"matmul", 0.01},
-                             {"project_heads", 0.07}, {"merge_heads", 0.04}, {"mlp", 0.05},
-                             {"classify", 0.01},      {"look_up", 0.015},    {"norm_pool", 0.005},
-                             {"optimiser", 0.01},     {"data", 0.03}};
+  const OpSeconds seconds = {{"attention", 0.3},   {"attention_layer", 0.1}, {"linear", 0.02},
+                             {"matmul", 0.01},     {"project_heads", 0.07},  {"merge_heads", 0.04},
+                             {"mlp", 0.05},        {"classify", 0.01},       {"look_up", 0.015},
+                             {"norm_pool", 0.005}, {"optimiser", 0.01},      {"data", 0.03}};
   const StepParts parts = step_parts(seconds, 10);
   CHECK(parts.attention == doctest::Approx(40));
   CHECK(parts.products == doctest::Approx(20));
