@@ -91,6 +91,29 @@ struct SplitRow {
   }
 };
 
+/// A row [H D] of the heads side by side, rounded.
+struct MergedRow {
+  HeadsPlan plan;
+  const float* a;  // [B, H, N, D]
+  Bf16* rows;      // [B N, H D]
+  template <class Team> __device__ void operator()(std::int64_t row, const Team& team) const {
+    const float* const from = a + plan.place_of_row(row);
+    Bf16* const to = rows + row * plan.out();
+    if (plan.d % 4 != 0) {
+      return team.each(plan.out(), [&](std::int64_t column) {
+        to[column] = static_cast<Bf16>(from[plan.place_in_part(column)]);
+      });
+    }
+    team.each(plan.out() / 4, [&](std::int64_t four) {  // of one head
+      const auto values = cuda::load_four(from + plan.place_in_part(4 * four), 0, 4);
+      cuda::Four<Bf16> rounded;
+#pragma unroll
+      for (int u = 0; u < 4; ++u) rounded.x[u] = static_cast<Bf16>(values.x[u]);
+      cuda::store_four(rounded, to, static_cast<int>(4 * four), plan.out());
+    });
+  }
+};
+
 using cuda::Accumulator;
 using cuda::kMmaK;
 using cuda::TensorCore;
@@ -354,6 +377,10 @@ void split_heads_on(Cuda, const HeadsPlan& plan, const Tensor& rows, std::span<c
                     Tensor& y) {
   cuda::rows(rows.size(0), rows.size(1),
              SplitRow{plan, rows.data<float>(), of_each<const float>(biases), y.data<float>()});
+}
+
+void merge_rows_on(Cuda, const HeadsPlan& plan, const Tensor& a, Tensor& rows) {
+  cuda::rows(rows.size(0), rows.size(1), MergedRow{plan, a.data<float>(), rows.data<Bf16>()});
 }
 
 void gather_heads_on(Cuda, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g) {

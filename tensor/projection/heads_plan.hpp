@@ -81,6 +81,8 @@ void add_biases_backward_on(Cuda, const HeadsPlan& plan, const Tensor& sums,
 /// CUDA only: y [P, B, H, N, D] of rows [B N, P H D] and biases, P of [H D] or undefined.
 void split_heads_on(Cuda, const HeadsPlan& plan, const Tensor& rows, std::span<const Tensor> biases,
                     Tensor& y);
+/// CUDA only: rows [B N, H D] of bf16 from a [B, H, N, D] of f32.
+void merge_rows_on(Cuda, const HeadsPlan& plan, const Tensor& a, Tensor& rows);
 void gather_heads_on(Cpu, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
 void gather_heads_on(Cuda, const HeadsPlan& plan, std::span<const Tensor> parts, GatheredHeads& g);
 void stack_weights_on(Cpu, std::span<const Tensor> weights, Tensor& stacked);

@@ -5,7 +5,7 @@
 #include "tensor/gemm/operand.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
-#include "tensor/projection/heads.hpp"
+#include "tensor/projection/heads_plan.hpp"
 #include "tensor/projection/token_products.hpp"
 
 namespace skytape::tensor {
@@ -13,8 +13,12 @@ namespace {
 
 /// Heads side by side as an operand: [B, H, N, D] -> [B N, H D].
 Tensor merged(const Tensor& a, DType type) {
-  if (type == DType::bf16) return gather_heads({&a, 1}, type).rows;  // rounded on the way
-  return swap_middle(a).reshape({a.size(0) * a.size(2), a.size(1) * a.size(3)});
+  const Shape side_by_side{a.size(0) * a.size(2), a.size(1) * a.size(3)};
+  if (type != DType::bf16) return swap_middle(a).reshape(side_by_side);
+  Tensor rows = Tensor::empty(side_by_side, type, a.device());  // rounded on the way
+  const HeadsPlan plan{a.size(0), a.size(2), side_by_side[1], 1, a.size(1), a.size(3)};
+  on_cuda([&](auto tag) { merge_rows_on(tag, plan, a, rows); });
+  return rows;
 }
 
 void require_heads(const char* op, const Tensor& x, const Tensor& a, const Tensor& weight) {

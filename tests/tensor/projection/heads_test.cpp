@@ -180,6 +180,12 @@ TEST_CASE("gradients by head are gathered entry by entry, and summed over all to
       const tensor::GatheredHeads rounded = tensor::gather_heads(parts, DType::bf16);
       CHECK(rounded.rows.to_vector() == g.rows.to(DType::bf16).to_vector());
       CHECK(rounded.sums.to_vector() == g.sums.to_vector());
+
+      const Tensor one = parts.back();  // [B, H, N, D]
+      Tensor merged = Tensor::empty({s.B * s.N, s.H * s.D}, DType::bf16, device);
+      const tensor::HeadsPlan plan{s.B, s.N, s.E, 1, s.H, s.D};
+      on_cuda([&](auto tag) { tensor::merge_rows_on(tag, plan, one, merged); });
+      CHECK(merged.to_vector() == tensor::gather_heads({&one, 1}, DType::bf16).rows.to_vector());
     }
   });
 }
