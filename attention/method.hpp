@@ -69,6 +69,7 @@ struct CombinedRows {
 ///                 tests/train/lab/studies/cost/cost_test.cpp has counted numbers of the methods in
 ///                 this repository, and none of a new one.
 ///                 Memory of a training step is linear in N (tests/train/step/methods_test.cpp).
+/// Exact           A method that says by exact() which exact attention it is has the bits of that.
 ///
 /// Who calls what  apply() calls draw(), puts injected arrays in the place of its own, calls
 ///                 forward() and then Call::observe. The tape calls Result::backward once, or never

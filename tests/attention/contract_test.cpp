@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "attention/strict_draws.hpp"
+#include "attention/tiled/tiled.hpp"
 #include "autograd/ops.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/kernels/reduce.hpp"
@@ -432,6 +433,29 @@ TEST_CASE("rows that a method combines give what all rows give, forward and back
     CHECK(worst.error <= 1e-12);
   });
   CHECK(combining > 0);
+}
+
+TEST_CASE("the exact attention that a method says it is gives the bits of its call") {
+  int exact = 0;
+  each_sample([&](const Spec& spec, const OptionValues& options) {
+    const Sizes sizes = first_served(spec, options);
+    const Layer layer = make_layer(spec, options, sizes, DType::f64);
+    const Problem problem = make_problem(spec, sizes, Padding::mixed);
+    Call training = training_call(problem.in), evaluation = training;
+    training.first_example = 2;
+    evaluation.training = false;
+    for (const Call& call : {training, evaluation}) {
+      const auto said = layer.method->exact(sizes.width, call);
+      if (!said) continue;
+      ++exact;
+      const auto of_call = layer.method->forward(problem.in, {}, call);
+      const auto as_said = attention::tiled_attention(problem.in, *said);
+      CHECK(of_call.out.to_vector() == as_said.out.to_vector());
+      CHECK(of_call.backward(problem.dout).dq.to_vector() ==
+            as_said.backward(problem.dout).dq.to_vector());
+    }
+  });
+  CHECK(exact > 0);
 }
 
 TEST_CASE("an output of another shape is refused, with both shapes") {
