@@ -37,9 +37,18 @@ double cosine(const std::vector<double>& a, std::int64_t i, const std::vector<do
   return dot / std::sqrt(of_a * of_b);
 }
 
+/// The last centroid of each head becomes the first one, so that tokens are as near to both.
+Tensor two_alike(Tensor centroids) {
+  for (std::int64_t h = 0; h < kHeads; ++h) {
+    centroids[h].slice(kCentroids - 1, kCentroids).copy_from(centroids[h].slice(0, 1));
+  }
+  return centroids;
+}
+
 struct Tokens {
   Tensor x = random_tensor({kBatch, kHeads, kLength, kWidth});
-  Tensor centroids = random_tensor({kHeads, kCentroids, kWidth}, DType::f64, Device::cpu, 2);
+  Tensor centroids =
+      two_alike(random_tensor({kHeads, kCentroids, kWidth}, DType::f64, Device::cpu, 2));
   Tensor mask =
       make_problem(attention::find("routing"), {kBatch, kHeads, kLength, kWidth, 0}, Padding::mixed)
           .in.mask;
