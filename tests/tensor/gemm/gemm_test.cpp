@@ -210,21 +210,22 @@ TEST_CASE("a weight gradient, few results of many rows, is as exact as any produ
 }
 
 TEST_CASE("gemm scales and accumulates, and beta 0 does not read c") {
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const std::int64_t k : {3, 5000}) {  // 5000 is cut along k
+  test::for_each_kind([](DType dtype, Device device) {
+    for (const std::int64_t k : {3, 1025, 5000}) {  // 5000 is cut along k; a GPU cuts equal parts
       const Tensor a = draw({k, 4}, 5, dtype), b = draw({k, 6}, 6, dtype);
       const std::vector<double> product = loops(a, Op::transpose, b, Op::none).product;
-      Tensor c = Tensor::full({4, 6}, NAN, dtype, Device::cpu);  // [4, 6]
-      gemm(a, Op::transpose, b, Op::none, c, 0.5, 0);
+      const Tensor on_a = a.to(device), on_b = b.to(device);
+      Tensor c = Tensor::full({4, 6}, NAN, dtype, device);  // [4, 6]
+      gemm(on_a, Op::transpose, on_b, Op::none, c, 0.5, 0);
       const std::vector<double> first = c.to_vector();
-      gemm(a, Op::transpose, b, Op::none, c, 2, -3);
+      gemm(on_a, Op::transpose, on_b, Op::none, c, 2, -3);
       const std::vector<double> second = c.to_vector();
       for (std::size_t i = 0; i < product.size(); ++i) {
         CHECK(first[i] == doctest::Approx(0.5 * product[i]).epsilon(1e-4));
         CHECK(second[i] == doctest::Approx(0.5 * product[i]).epsilon(1e-3));  // 2 - 3/2 = 1/2
       }
     }
-  }
+  });
 }
 
 TEST_CASE("empty products: no inner size gives beta c, no rows or columns give nothing") {
