@@ -67,7 +67,7 @@ TEST_CASE("an operand behind dropout, and its sums, are those of dropout's resul
   if (!cuda_or_skip()) return;
   const PrecisionScope scope(Device::cuda, Precision::bf16);
   // Whole chunks of 128 element numbers in a row; rows of other widths; sequences that were trimmed.
-  for (const std::int64_t n : {256, 128, 36}) {
+  for (const std::int64_t n : {256, 192, 128, 36}) {
     for (const std::int64_t nominal : {0, 12, 13}) {
       const Tensor x = draw({3, 12, n}, 1);
       const Dropout options{0.3, {7, {}}, 2, nominal};
@@ -99,6 +99,11 @@ TEST_CASE("products of bf16 operands are those of the rounded numbers, f32 or ro
       CHECK(kept.to_vector() == c.to(DType::bf16).to_vector());
     }
   }
+  const Tensor long_a = as_operand(draw({1024, 8}, 7), DType::bf16);  // a depth that f32 is cut in
+  const Tensor long_b = as_operand(draw({1024, 16}, 8), DType::bf16);
+  CHECK(relative_error(tensor::matmul(long_a, long_b, Op::transpose, Op::none, DType::bf16),
+                       tensor::matmul(exact(long_a), exact(long_b), Op::transpose, Op::none)) <=
+        1.0 / 256);
   const Tensor x = as_operand(draw({2, 20, 40}, 3), DType::bf16);
   const Tensor w = as_operand(draw({24, 40}, 4), DType::bf16), bias = draw({24}, 5);
   CHECK(
