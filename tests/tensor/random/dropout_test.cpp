@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tensor/random/philox.hpp"
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 using namespace skytape;
@@ -55,7 +56,9 @@ void check_close(const std::vector<double>& got, const std::vector<double>& want
   }
 }
 
-const Shape kShapes[] = {{2, 3, 5}, {1, 1, 1}, {3, 7, 128}, {2, 40, 64}, {4, 9, 33}, {2, 1, 300}};
+// Of the last two, trimmed by five rows, ranges begin with chunks and end within them.
+const Shape kShapes[] = {{2, 3, 5},  {1, 1, 1},   {3, 7, 128}, {2, 40, 64},
+                         {4, 9, 33}, {2, 1, 300}, {3, 3, 16},  {4, 123, 5}};
 
 }  // namespace
 
@@ -91,18 +94,20 @@ TEST_CASE("keep_factors decides like dropout_bits, also past 32-bit counters") {
 }
 
 TEST_CASE("dropout factors follow the element numbers, trimmed, shifted or not") {
-  for (const Shape& shape : kShapes) {
-    for (const std::int64_t nominal : {std::int64_t{0}, shape[1], shape[1] + 5}) {
-      for (const std::int64_t first : {0, 3}) {
-        const Dropout o{0.3, {kKey, step_tensor(12)}, first, nominal};
-        CAPTURE(shape);
-        CAPTURE(nominal);
-        const std::vector<double> want = naive_factors(shape, o, 12);
-        CHECK(dropout_factors(shape, o, DType::f64, Device::cpu).to_vector() == want);
-        check_close(dropout_factors(shape, o, DType::f32, Device::cpu).to_vector(), want, 1e-6);
+  test::for_each_device([](Device device) {
+    for (const Shape& shape : kShapes) {
+      for (const std::int64_t nominal : {std::int64_t{0}, shape[1], shape[1] + 5}) {
+        for (const std::int64_t first : {0, 3}) {
+          const Dropout o{0.3, {kKey, step_tensor(12).to(device)}, first, nominal};
+          CAPTURE(shape);
+          CAPTURE(nominal);
+          const std::vector<double> want = naive_factors(shape, o, 12);
+          CHECK(dropout_factors(shape, o, DType::f64, device).to_vector() == want);
+          check_close(dropout_factors(shape, o, DType::f32, device).to_vector(), want, 1e-6);
+        }
       }
     }
-  }
+  });
 }
 
 TEST_CASE("trimming a batch or splitting it changes no mask") {
