@@ -92,14 +92,46 @@ TEST_CASE("an example's loss is worth the weight of its class") {
 TEST_CASE("a classifier counts the answers that are right as argmax finds them") {
   for_each_device([](Device device) {
     for (const Sizes& s : kSizes) {
-      Tape tape;
-      std::vector<Var> v;
-      for (const Tensor& t : inputs(s)) v.push_back(tape.input(t.to(DType::f32).to(device)));
-      const Tensor labels = labels_of(s, device);
-      const double right = tensor::sum_all(tensor::correct(logits_of(v).value(), labels)).item();
-      const nn::Scored scored = nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, labels, 0, 8);
-      CHECK(scored.correct.item() == right / 8);
-      CHECK((right > 0) == (scored.correct.item() > 0));
+      for (const bool all_alike : {false, true}) {  // then class 0 comes first
+        Tape tape;
+        std::vector<Var> v;
+        for (const Tensor& t : inputs(s)) v.push_back(tape.input(t.to(DType::f32).to(device)));
+        if (all_alike) v[3] = affine(v[3], 0), v[4] = affine(v[4], 0);
+        const Tensor labels = labels_of(s, device);
+        const double right = tensor::sum_all(tensor::correct(logits_of(v).value(), labels)).item();
+        const nn::Scored scored = nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, labels, 0, 8);
+        CHECK(scored.correct.item() == right / 8);
+        CHECK((right > 0) == (scored.correct.item() > 0));
+      }
+    }
+  });
+}
+
+TEST_CASE("a logit that is not finite shows in the loss as in the composed one") {
+  const Sizes s = {3, 7, 5, 4};  // labels 0, 3 and 2
+  for_each_device([&](Device device) {
+    for (const double logit : {-INFINITY, INFINITY, NAN}) {
+      for (const double smoothing : {0.0, 0.1}) {
+        std::vector<Tensor> all = inputs(s);
+        all[4].data<double>()[1] = logit;
+        Tape tape;
+        std::vector<Var> v;
+        for (const Tensor& t : all) v.push_back(tape.input(t.to(device)));
+        const Tensor labels = labels_of(s, device);
+        const double found =
+            nn::classifier_loss({v[0], v[1], v[2], v[3], v[4]}, labels, smoothing, 1)
+                .loss.value()
+                .item();
+        const double want = classification_loss(logits_of(v), labels, smoothing).value().item();
+        CAPTURE(logit);
+        CAPTURE(smoothing);
+        if (std::isfinite(want)) {
+          CHECK(found == doctest::Approx(want).epsilon(1e-12));
+        } else {
+          CHECK(std::isnan(found) == std::isnan(want));
+          CHECK(std::isinf(found) == std::isinf(want));
+        }
+      }
     }
   });
 }
