@@ -156,6 +156,35 @@ TEST_CASE("the middle on a GPU is within 2.5e-4 of f64, its gradients within 1e-
   check({1, 1, 128, 32, 32}, config_of(Kernel::gaussian, 2));
 }
 
+TEST_CASE("the inverse's start is scaled by the first of the largest column sums, also on a GPU") {
+  if (!cuda_or_skip()) return;
+#ifdef SKYTAPE_CUDA_SIMULATED
+  const cuda_simulator::ComputeCapability sm_90(9);
+#endif
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  constexpr std::int64_t L = 100;
+  const Tensor p = problem_of({1, 1, L, 8, 4}).p;
+  const auto column_of = [&](const Tensor& w, DType dtype, Device device) {
+    MiddleSaved saved;
+    (void)forward(config_of(Kernel::gaussian, 1), w.to(dtype).to(device), p.to(dtype).to(device),
+                  saved);
+    CHECK(saved.planes.defined() == (device == Device::cuda));
+    const Tensor& argmax = device == Device::cuda ? saved.argmax : saved.inverse.inverse.argmax;
+    return static_cast<std::int64_t>(argmax.item());
+  };
+  const Tensor alike = Tensor::full({1, 1, L, 8}, 0.5, DType::f64, Device::cpu);
+  CHECK(column_of(alike, DType::f32, Device::cuda) == 0);
+  const Tensor w = problem_of({1, 1, L, 8, 4}).w;
+  const std::int64_t largest = column_of(w, DType::f64, Device::cpu);
+  const Tensor rows = w.reshape({L, 8});
+  for (const std::int64_t place : {std::int64_t{0}, L / 2, L - 1}) {  // there it shall be
+    Tensor moved = rows.clone();
+    moved.slice(largest, largest + 1).copy_from(rows.slice(place, place + 1));
+    moved.slice(place, place + 1).copy_from(rows.slice(largest, largest + 1));
+    CHECK(column_of(moved.reshape(w.shape()), DType::f32, Device::cuda) == place);
+  }
+}
+
 TEST_CASE("the middle on a GPU has the same bits each time, among whatever other matrices") {
   if (!cuda_or_skip()) return;
   const PrecisionScope scope(Device::cuda, Precision::bf16);
