@@ -208,11 +208,12 @@ TEST_CASE("the middle on a GPU has the same bits each time, among whatever other
 TEST_CASE("the middle is two kernels each way at bf16, and else many") {
   using cuda_simulator::LaunchesOnly;
   const cuda_simulator::ComputeCapability sm_90(9);
-  const auto launches_of = [&](Precision precision, const MiddleConfig& config, std::int64_t size) {
+  const auto launches_of = [&](Precision precision, const MiddleConfig& config, std::int64_t size,
+                               std::int64_t width = 32) {
     const PrecisionScope scope(Device::cuda, precision);
     const LaunchesOnly only;
     MiddleSaved saved;
-    const Tensor w = Tensor::empty({32, 2, size, 32}, DType::f32, Device::cuda);
+    const Tensor w = Tensor::empty({32, 2, size, width}, DType::f32, Device::cuda);
     const Tensor t = forward(config, w, w, saved);
     (void)backward(saved, t);
     return LaunchesOnly::all();
@@ -222,7 +223,9 @@ TEST_CASE("the middle is two kernels each way at bf16, and else many") {
   CHECK(launches.size() == 4);
   CHECK(launches.back().name == "landmark middle backward bf16x3");
   CHECK(launches.back().blocks == 64);
+  CHECK(launches_of(Precision::bf16, config, 128, 64).size() == 4);
   CHECK(launches_of(Precision::bf16, config, 129).size() > 20);
+  CHECK(launches_of(Precision::bf16, config, 128, 65).size() > 20);
   CHECK(launches_of(Precision::tf32, config, 128).size() > 20);
   config.inverse.start = "official";
   CHECK(launches_of(Precision::bf16, config, 128).size() > 20);
