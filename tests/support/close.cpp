@@ -5,6 +5,8 @@
 #include <limits>
 #include <random>
 
+#include "tensor/core/error.hpp"
+
 namespace skytape::test {
 
 double relative_error(const std::vector<double>& a, const std::vector<double>& b) {
@@ -31,6 +33,9 @@ double relative_error(const Tensor& a, const Tensor& b) {
 double rounding(DType dtype) { return dtype == DType::f64 ? 1e-14 : 2e-6; }
 
 double error_when_rounded(const Tensor& plain, const Tensor& of_rounded, const Tensor& exact) {
+  for (const Tensor& x : {plain, of_rounded}) {  // else any error would be allowed
+    ENSURE(x.shape() == exact.shape(), "error_when_rounded: shapes differ: ", x, ", exact ", exact);
+  }
   const double error = relative_error(plain, exact), rounded = relative_error(of_rounded, exact);
   return 4 * error < rounded ? rounded : error;  // bf16 and tf32 are eight times apart
 }
