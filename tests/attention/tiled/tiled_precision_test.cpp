@@ -71,8 +71,9 @@ struct Results {
 Results compose(const Problem& p, const Rounding& rounded) {
   const Numbers q = p.q.to_vector(), k = p.k.to_vector(), v = p.v.to_vector();
   const Numbers mask = p.mask.to_vector(), dout = p.dout.to_vector();
+  const DType dtype = p.options.dropout.keep.defined() ? DType::f32 : DType::f64;
   const Numbers keep =
-      weight_dropout_factors({B, H, N, M}, p.options.dropout, DType::f64, Device::cpu).to_vector();
+      weight_dropout_factors({B, H, N, M}, p.options.dropout, dtype, Device::cpu).to_vector();
   const bool softmax = p.options.score == Score::softmax;
   const std::int64_t D = p.D;
   const double scale = p.options.scale;
@@ -129,8 +130,10 @@ Results on_cuda(const Problem& p, Precision precision) {
   const AtPrecision at(precision);
   const auto move = [](const Tensor& x) { return x.to(Device::cuda); };
   const Tensor q = move(p.q), k = move(p.k), v = move(p.v), mask = move(p.mask);
-  const TiledForward y = tiled_forward(q, k, v, mask, p.options);
-  const TiledBackward g = tiled_backward(q, k, v, mask, p.options, y, move(p.dout));
+  TiledOptions options = p.options;
+  if (options.dropout.keep.defined()) options.dropout.keep = move(options.dropout.keep);
+  const TiledForward y = tiled_forward(q, k, v, mask, options);
+  const TiledBackward g = tiled_backward(q, k, v, mask, options, y, move(p.dout));
   return {y.out.to_vector(), g.dq.to_vector(), g.dk.to_vector(), g.dv.to_vector()};
 }
 
@@ -185,6 +188,17 @@ TEST_CASE("tensor cores lose at most three times what rounded operands lose") {
         }
       }
     }
+  }
+}
+
+TEST_CASE("tensor cores drop the weights that a caller drops") {
+  if (!test::cuda_or_skip()) return;
+  for (const Precision precision : {Precision::tf32, Precision::bf16}) {
+    Problem p(20, Score::softmax, 0.4, 0.2);
+    Numbers keep(B * H * N * M);
+    for (std::size_t e = 0; e < keep.size(); ++e) keep[e] = e % 7 < 4 ? 1 : 0;
+    p.options.dropout.keep = Tensor::from(keep, {B, H, N, M}, DType::f32, Device::cpu);
+    check_results(p, precision);
   }
 }
 
