@@ -10,6 +10,7 @@
 #include "tensor/gemm/gemm_bf16.hpp"
 #include "tensor/gemm/operand.hpp"
 #include "tensor/gemm/precision.hpp"
+#include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
@@ -158,6 +159,43 @@ TEST_CASE("performer's passes find each row's largest product and the first that
                         Tensor::full({40, 8}, 0.5, DType::f32, Device::cpu));
   CHECK(a.query_maxima.feature.to_vector() == std::vector<double>(80, 0));
   CHECK(a.keys.feature.to_vector() == std::vector<double>(80, 0));
+}
+
+TEST_CASE("performer's passes give zeros, and no gradient, to an example without any real key") {
+  if (!cuda_or_skip()) return;
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const auto entries = [](const Shape& shape, std::uint64_t seed) {
+    return random_tensor(shape, DType::f32, Device::cuda, seed);
+  };
+  attention::FeatureAttention a;
+  a.config = {.scale = 0.5, .epsilon = 1e-4};
+  const Shape shape{2, 2, 20, 8};
+  a.q = entries(shape, 1), a.k = entries(shape, 2), a.v = entries(shape, 3);
+  a.mask = Tensor::full({2, 20}, 1, DType::f32, Device::cuda);
+  a.mask[1].fill(0);
+  a.w = entries({9, 8}, 4);
+  attention::feature_attention(a);
+  const auto d = attention::feature_attention_backward(a, entries(shape, 5));
+  for (const Tensor& x : {a.out, d.dq, d.dk, d.dv}) {
+    CHECK(tensor::all_finite(x));
+    CHECK(norm(x[0]) > 0);
+    CHECK(norm(x[1]) == 0);
+  }
+}
+
+TEST_CASE(
+    "performer's passes are for as many features and as wide heads as they are compiled for") {
+  if (!cuda_or_skip()) return;
+  const auto fits = [](Precision precision, std::int64_t features, std::int64_t width) {
+    const PrecisionScope scope(Device::cuda, precision);
+    return attention::feature_attention_fits(
+        Tensor::empty({1, 1, 2, width}, DType::f32, Device::cuda),
+        Tensor::empty({features, width}, DType::f32, Device::cuda));
+  };
+  CHECK(fits(Precision::bf16, 128, 64));
+  CHECK_FALSE(fits(Precision::bf16, 129, 64));
+  CHECK_FALSE(fits(Precision::bf16, 128, 65));
+  CHECK_FALSE(fits(Precision::fp32, 128, 64));
 }
 
 #ifdef SKYTAPE_CUDA_SIMULATED
