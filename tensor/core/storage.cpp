@@ -34,11 +34,17 @@ std::size_t size_class(std::size_t bytes) {
 }
 
 /// Large blocks ask for huge pages, where the kernel gives them on request: a step walks through
-/// many arrays, and with pages of 4 KiB it waits for their translation.
+/// many arrays, and with pages of 4 KiB it waits for their translation. Where the system has no
+/// memory left, it gets the cached blocks back and is asked again.
 void* allocate_on(Cpu, std::size_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  const std::size_t alignment = bytes < kHugePage ? kAlignment : kHugePage;
   void* data = nullptr;
-  const int failed = posix_memalign(&data, bytes < kHugePage ? kAlignment : kHugePage, bytes);
+  int failed = posix_memalign(&data, alignment, bytes);
+  if (failed != 0) {
+    release_cached_memory(Device::cpu);
+    failed = posix_memalign(&data, alignment, bytes);
+  }
   ENSURE(failed == 0, "out of memory: could not allocate ", bytes, " bytes on the cpu");
 #ifdef MADV_HUGEPAGE
   if (bytes >= kHugePage) (void)madvise(data, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);

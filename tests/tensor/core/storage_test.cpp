@@ -1,6 +1,10 @@
 #include "tensor/core/storage.hpp"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <cstdint>
+#include <fstream>
 
 #include "tensor/core/tensor.hpp"
 #include "tests/support/close.hpp"
@@ -71,6 +75,26 @@ TEST_CASE(
   CHECK(memory_stats(Device::cpu).system_allocations == before.system_allocations);
   const Tensor small = Tensor::empty({2000}, DType::f32, Device::cpu);
   CHECK(memory_stats(Device::cpu).system_allocations == before.system_allocations + 1);
+}
+
+TEST_CASE("where the system has no memory left, cached blocks go back to it") {
+  const auto take = [](std::int64_t mib) {
+    (void)Tensor::empty({mib << 18}, DType::f32, Device::cpu);
+  };
+  release_cached_memory(Device::cpu);
+  take(64);  // in the cache from now on
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_AS, &before) == 0);
+  rlimit limit = before;
+  limit.rlim_cur = pages * ::sysconf(_SC_PAGESIZE) + (32 << 20);
+  REQUIRE(::setrlimit(RLIMIT_AS, &limit) == 0);
+  const std::string fits = error_text([&] { take(80); });
+  const std::string does_not = error_text([&] { take(160); });
+  REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
+  CHECK(fits == "");
+  CHECK(does_not.find("out of memory: could not allocate 167772160 bytes on the cpu") == 0);
 }
 #endif
 
