@@ -147,6 +147,8 @@ class Torch(unittest.TestCase):
                                  ("reformer", {}, "k must be None"), ("vmean", {"x": x.new_zeros(1, 64, 8)}, "x must be None"),
                                  ("linear_attention", {"epsilon": -3}, "epsilon: expected 0..1, got '-3'"), ("local", {"form": "nosuch"}, "form: expected block.*, got 'nosuch'"),
                                  ("sparse_transformer", {"pattern": "strided", "heads": "merged"}, "strided needs"), ("softmax", {"attention_dropout": 2}, "expected 0..0.99, got '2'"),
+                                 ("skeinformer", {"draws": {"nosuch": x, "columns": x.new_zeros(1, 2, 4).int(), "pilot": x.new_zeros(1, 4).int()}}, "'nosuch'.*known: columns, pilot"),
+                                 ("softmax", {"draws": {"columns": x}}, "array of draws 'columns'"),
                                  ("cosformer", {"parameters": {"E": x[0, 0]}}, "E"), ("linformer", {"parameters": {"E": x[0, 0], "F": x[0, 0]}, "features": 3}, r"3, 64.*64, 4")]:
             def call(v):
                 return skytape.torch.attention(name, **{"q": x, "k": x, **more}, v=v, differentiable=True).sum()

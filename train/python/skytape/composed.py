@@ -29,6 +29,7 @@ class Call:
     options: dict         # all of its options, as texts
     length: int           # n
     training: bool
+    read: set = dataclasses.field(default_factory=set)  # names of draws that the form looked for
 
     def __getitem__(self, option):
         return self.options[option]
@@ -43,8 +44,13 @@ class Call:
         """A list such as 10:2."""
         return [int(part) for part in self.options[option].split(":") if part]
 
+    def drawn(self, name):
+        """The random array of that name; None where it is not there."""
+        self.read.add(name)
+        return self.draws.get(name)
+
     def draw(self, name):
-        if name not in self.draws:
+        if self.drawn(name) is None:
             raise UsageError(f"draws: '{name}' is missing: under torch.func and torch.compile the "
                              "composed form needs draws=, which skytape.draws() makes")
         return self.draws[name]
@@ -286,7 +292,7 @@ def _informer(call, q, k, v, masked=False):
     return torch.where(chosen, _attend(q, k, v, mask[:, None, None]), mean)
 
 
-def _skeinformer(call, q, k, v, normaliser="adaptive", pilots=False):
+def _skeinformer(call, q, k, v, normaliser="adaptive", pilots=False, uniform=False):
     scale, weighted = q.shape[-1] ** -0.25, call.options.get("weighted") == "1"
     x = q * scale if weighted else call.rows(q, scale)
     y, u = call.rows(k, scale), call.rows(v)
@@ -309,6 +315,8 @@ def _skeinformer(call, q, k, v, normaliser="adaptive", pilots=False):
             drawn = used.sum(-1, keepdim=True) * call.draw("prob").gather(2, columns.clamp(min=0))
             picked = picked * (used / drawn.masked_fill(drawn == 0, math.inf))[:, :, None]
         out = picked @ uc
+    if not uniform:
+        call.drawn("pilot")  # the rows by which the engine draws the columns, which are given here
     if pilots or call.options.get("keep_pilot") == "1":
         rows = _marked(call.draw("pilot"), call.mask.shape)[:, None, :, None]
         out = torch.where(rows, _attend(x, y, u, call.keys, 1), out)
@@ -370,7 +378,9 @@ def _bigbird(call, q, k, v):
     ends = (at == 0) | (at == blocks - 1)
     pairs = ((at[:, None] - at).abs() <= 1) | ends | ends[:, None]
     pairs = pairs.to(q.dtype).expand(heads, -1, -1)
-    table = call.draws.get("blocks", call.own.get("blocks"))  # [H, Q - 2, r], -1: none
+    table = call.drawn("blocks")  # [H, Q - 2, r], -1: none
+    if table is None:
+        table = call.own.get("blocks")
     if blocks < 5:
         pairs = torch.ones_like(pairs)
     elif table is not None:  # a block that is listed twice counts twice
@@ -437,8 +447,9 @@ def _sinkhorn(call, q, k, v):
     real = F.pad(call.mask, (0, blocks * size - n)).unflatten(1, (blocks, size))  # [B, Q, b]
     there = real.amax(2) > 0                                                      # [B, Q]
     scores = keys.mean(3) @ call.own["sort"]                                      # [B, H, Q, Q]
-    if "gumbel" in call.draws:
-        scores = scores + call.draws["gumbel"]
+    gumbel = call.drawn("gumbel")
+    if gumbel is not None:
+        scores = scores + gumbel
     both = there[:, :, None] & there[:, None]
     alone = torch.eye(blocks, dtype=torch.bool, device=q.device) & ~there[:, :, None]
     scores = (scores / call.number("temperature")).masked_fill(~both[:, None], -math.inf)
@@ -504,8 +515,9 @@ def _reformer(call, q, k, v):
 
 def _buckets(call, q):
     """Reformer's bucket of each token in each round: [B, H, R, N]."""
-    if "buckets" in call.draws:
-        return call.draws["buckets"].reshape(*q.shape[:2], call.whole("hashes"), q.shape[2])
+    given = call.drawn("buckets")
+    if given is not None:
+        return given.reshape(*q.shape[:2], call.whole("hashes"), q.shape[2])
     rotated = torch.einsum("bhnd,hdrw->bhrnw", q.detach(), call.draw("rotations"))
     factors = [2 * rotated.shape[-1]]
     if not call.whole("buckets"):  # many are hashed in two parts
@@ -526,7 +538,7 @@ _FORMS = {
     "linformer": _linformer, "linformer_jlt": _linformer_jlt, "performer": _performer,
     "informer": _informer, "informer_mask": functools.partial(_informer, masked=True),
     "skeinformer": functools.partial(_skeinformer, pilots=True), "skein_nopilot": _skeinformer,
-    "skein_uniform": _skeinformer,
+    "skein_uniform": functools.partial(_skeinformer, uniform=True),
     "skein_simplenorm": functools.partial(_skeinformer, normaliser="selected"),
     "skein_nonorm": functools.partial(_skeinformer, normaliser="exact"),
     "nystrom": _nystrom, "nystrom_sm": _nystrom_sm, "reformer": _reformer, "bigbird": _bigbird,

@@ -547,7 +547,11 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     draws = {key: value.to(kind) if value.is_floating_point() else value for key, value in draws.items()}
     mask = torch.ones(v.shape[0], n, dtype=kind, device=v.device) if mask is None else mask.to(kind)
     with torch.autocast("cpu" if v.device.type == "meta" else v.device.type, enabled=False):  # it would take products to half precision
-        out = composed.compose(name, q, k, v_, composed.Call(mask, x, own, draws, every, max(length, n), training))
+        call = composed.Call(mask, x, own, draws, every, max(length, n), training)
+        out = composed.compose(name, q, k, v_, call)
+    for key in draws:
+        if (traced or transformed) and key not in call.read:  # elsewhere the engine has refused it
+            raise UsageError(f"unknown array of draws '{key}' (known: {', '.join(sorted(call.read)) or 'none'})")
     return out.to(v.dtype), moved
 
 
