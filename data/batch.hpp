@@ -22,6 +22,7 @@ struct Batch {
   int64_t size = 0;            // B, examples
   int64_t width = 0;           // n, trimmed positions, the same for both sequences
   int64_t round_to = 0;        // trimmed widths are multiples of it; 0: not trimmed
+  int64_t widest = 0;          // width that no batch of the same stream exceeds
   int64_t nominal_length = 0;  // length that positions, means and projections refer to
   int sequences = 1;
   std::array<std::vector<int32_t>, kMaxSequences> ids;       // [B, n], 0 behind the end

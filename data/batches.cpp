@@ -69,7 +69,9 @@ template <class Token> int32_t fill_row(std::span<const Token> tokens, int64_t l
   return fill_mask(options.mask, length, ids, mask);
 }
 
-void validate(const Dataset& data, const BatchOptions& options) {
+/// Returns the options, checked, with a max_length of at most the longest sequence: as much memory
+/// is reserved.
+BatchOptions options_for(const Dataset& data, BatchOptions options) {
   ENSURE(data.size() > 0, "batches: the split has no example");
   ENSURE(options.batch > 0, "batches: batch is ", options.batch, ", expected at least 1");
   ENSURE(options.nominal_length > 0, "batches: nominal_length is ", options.nominal_length,
@@ -90,6 +92,8 @@ void validate(const Dataset& data, const BatchOptions& options) {
   ENSURE(v.shift >= 0 && (v.columns > 0 || (!v.mirror && v.shift == 0)), "batches: pictures of ",
          v.columns, " columns are to be moved by ", v.shift,
          ": expected columns, and no negative number of pixels");
+  options.max_length = std::max<int64_t>(1, std::min(options.most_tokens(), data.longest()));
+  return options;
 }
 
 }  // namespace
@@ -103,6 +107,7 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
   batch.labels.resize(rows.size());
   batch.round_to = options.trim ? options.round_to : 0;
   batch.width = options.nominal_length;
+  batch.widest = batch.trimmed(options.most_tokens() + options.places_before());
   int64_t longest = 1;
   for (int sequence = 0; sequence < batch.sequences; ++sequence) {
     batch.lengths[sequence].resize(rows.size());
@@ -117,8 +122,8 @@ void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchO
   batch.visits.assign(rows.begin(), rows.end());
   for (int sequence = 0; sequence < batch.sequences; ++sequence) {
     // Memory for the widest batch from the start: no allocation in later steps.
-    batch.ids[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
-    batch.mask[sequence].reserve(std::max(batch.size, options.batch) * options.nominal_length);
+    batch.ids[sequence].reserve(std::max(batch.size, options.batch) * batch.widest);
+    batch.mask[sequence].reserve(std::max(batch.size, options.batch) * batch.widest);
     batch.ids[sequence].resize(batch.size * batch.width);
     batch.mask[sequence].resize(batch.size * batch.width);
     batch.unmasked[sequence].resize(rows.size());
@@ -156,8 +161,7 @@ int64_t grown_length(const BatchOptions& options, int64_t step) {
 }
 
 BatchStream::BatchStream(Dataset data, const BatchOptions& options, Cursor start)
-    : data_(std::move(data)), options_(options), cursor_(start) {
-  validate(data_, options_);
+    : data_(std::move(data)), options_(options_for(data_, options)), cursor_(start) {
   ENSURE(start.epoch >= 0 && start.position >= 0 && start.position < data_.size(),
          "BatchStream: cursor {", start.epoch, ", ", start.position, "} of a split of ",
          data_.size(), " examples");
@@ -242,11 +246,10 @@ void BatchStream::order_window(int64_t epoch, int64_t begin, int64_t end) {
 BatchPass::BatchPass(Dataset data, const BatchOptions& options, int64_t examples, int64_t part,
                      int64_t parts)
     : data_(std::move(data)),
-      options_(options),
+      options_(options_for(data_, options)),
       end_(data_.size()),
       position_(part * options.batch),
       step_(parts * options.batch) {
-  validate(data_, options_);
   if (examples > 0) end_ = std::min(end_, examples);
 }
 

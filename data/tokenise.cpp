@@ -122,7 +122,7 @@ Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {
   Batch batch;
   batch.size = static_cast<std::int64_t>(examples.size());
   batch.round_to = options.trim ? options.round_to : 0;
-  batch.width = batch.nominal_length = options.nominal_length;
+  batch.width = batch.widest = batch.nominal_length = options.nominal_length;
   batch.sequences = static_cast<int>(examples.at(0).size());
   batch.labels.assign(examples.size(), 0);
   std::vector<Tokens> shown(examples.size());

@@ -1,5 +1,7 @@
 #include "data/cache/dataset.hpp"
 
+#include <algorithm>
+
 #include "data/cache/cache.hpp"
 #include "data/files/digest.hpp"
 #include "tensor/core/error.hpp"
@@ -42,6 +44,16 @@ std::span<const uint16_t> Dataset::wide_tokens(int64_t i, int sequence) const {
 
 int64_t Dataset::length(int64_t i, int sequence) const {
   return static_cast<int64_t>(bytes(i, sequence).size()) / token_bytes();
+}
+
+int64_t Dataset::longest() const {
+  int64_t most = 0;
+  for (int64_t i = 0; i < count_; ++i) {
+    for (int sequence = 0; sequence < sequences(); ++sequence) {
+      most = std::max(most, length(i, sequence));
+    }
+  }
+  return most;
 }
 
 int64_t Dataset::longer_than(int64_t most) const {

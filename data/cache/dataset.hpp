@@ -37,6 +37,7 @@ class Dataset {
   /// … or of two.
   [[nodiscard]] std::span<const uint16_t> wide_tokens(int64_t i, int sequence = 0) const;
   [[nodiscard]] int64_t length(int64_t i, int sequence = 0) const;  // tokens
+  [[nodiscard]] int64_t longest() const;  // tokens of the longest sequence
   /// Sequences with more than `most` tokens.
   [[nodiscard]] int64_t longer_than(int64_t most) const;
 

@@ -397,6 +397,23 @@ TEST_CASE("batches allocate nothing once they have grown") {
   CHECK(batch.mask[0].data() == mask);
 }
 
+TEST_CASE("memory is reserved for the longest sequence there is, not for the longest allowed") {
+  Folder folder;
+  const Dataset data = distinct_lengths(folder, 60);
+  for (const bool first_token : {false, true}) {
+    BatchOptions options = options_of(int64_t{1} << 16, int64_t{1} << 24);
+    options.first_token = first_token ? 9 : -1;
+    Batch batch;
+    BatchStream(data, options).next(batch);
+    CHECK(batch.widest == 64);
+    CHECK(batch.width == 64);
+    CHECK(batch.nominal_length == int64_t{1} << 24);
+    BatchPass pass(data.slice(0, 2), options);  // of 1 and 8 tokens
+    REQUIRE(pass.next(batch));
+    CHECK(batch.widest == (first_token ? 16 : 8));
+  }
+}
+
 TEST_CASE("impossible batch options and cursors are refused") {
   Folder folder;
   const Dataset data = distinct_lengths(folder, 5);

@@ -60,7 +60,7 @@ double computed_tokens(const data::Batch& batch) {
 
 Pace measure_pace(const RunConfig& config, const Splits& splits) {
   set_precision(config.device, config.precision);
-  refuse_if_too_large(config, longest_sequence(splits.train));
+  refuse_if_too_large(config, splits.train.longest());
   nn::Model model(model_for(config, splits.train), DType::f32, config.device, config.seed);
   Trainer trainer(model, config.adamw, config.schedule, config.seed, config.microbatch_limits());
   data::BatchOptions whole = config.batches;

@@ -63,7 +63,7 @@ void check_ranks(const OpenRun& run) {
          {"--reduce", name(run.ranks().reduce_on(run.config.device))}},
         run.ranks());
   together(run.ranks(),
-           [&] { refuse_idle_ranks(run.config, longest_sequence(run.splits.train), run.ranks()); });
+           [&] { refuse_idle_ranks(run.config, run.splits.train.longest(), run.ranks()); });
 }
 
 /// Keeps what the run's config.json says of its data, once it says the same by the same numbers as
@@ -159,7 +159,7 @@ OpenRun open_run(const RunConfig& config, const TrainOptions& options, Progress&
   const Ranks& ranks = *options.ranks;
   const Splits splits = open_splits(config, saved_provenance(options), progress, ranks);
   const RunConfig own = config_for(config, splits.train);
-  const std::int64_t longest = longest_sequence(splits.train);
+  const std::int64_t longest = splits.train.longest();
   OpenRun run{.options = options,
               .config = own,
               .splits = splits,

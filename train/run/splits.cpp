@@ -103,16 +103,6 @@ nn::ModelConfig model_for(const RunConfig& config, const data::Dataset& train) {
   return model;
 }
 
-std::int64_t longest_sequence(const data::Dataset& split) {
-  std::int64_t longest = 0;
-  for (std::int64_t i = 0; i < split.size(); ++i) {
-    for (int sequence = 0; sequence < split.sequences(); ++sequence) {
-      longest = std::max(longest, split.length(i, sequence));
-    }
-  }
-  return longest;
-}
-
 data::Json model_facts(const RunConfig& config, const data::Dataset& train) {
   const data::TaskInfo& task = *config.task;
   const nn::ModelConfig& model = config.model;

@@ -31,9 +31,6 @@ struct Splits {
 /// have no labels, and it is to learn some.
 [[nodiscard]] nn::ModelConfig model_for(const RunConfig& config, const data::Dataset& train);
 
-/// Tokens of the longest sequence of a split.
-[[nodiscard]] std::int64_t longest_sequence(const data::Dataset& split);
-
 /// Returns the metadata that a reader of the weights needs without skytape: train/run/checkpoint.md
 /// lists it.
 [[nodiscard]] data::Json model_facts(const RunConfig& config, const data::Dataset& train);

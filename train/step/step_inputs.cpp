@@ -100,13 +100,13 @@ void write_microbatch(const data::Batch& batch, const Microbatch& microbatch, co
 
 }  // namespace
 
-/// Room for microbatches of full width, so that each stays where it is.
+/// Room for microbatches of the widest batch, so that each stays where it is.
 void StepInputs::reserve(const data::Batch& batch, const std::vector<Microbatch>& microbatches) {
   begins_.clear();
   std::int64_t end = sizeof(Header);
   for (const Microbatch& microbatch : microbatches) {
     begins_.push_back(end);
-    end += places_of(std::ssize(microbatch.rows), std::max(microbatch.width, batch.nominal_length),
+    end += places_of(std::ssize(microbatch.rows), std::max(microbatch.width, batch.widest),
                      batch.sequences, batch.target_rate)
                .end;
   }

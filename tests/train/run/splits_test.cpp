@@ -46,6 +46,8 @@ TEST_CASE("the longest sequence of a split may be the second text of an example"
   add(1, 4, 7);
   add(0, 6, 2);
   set.commit();
-  CHECK(longest_sequence(data::Dataset(
-            data::CacheFile::open(data::cache_path(folder.path() / "synthetic", "train")))) == 7);
+  const data::Dataset split(
+      data::CacheFile::open(data::cache_path(folder.path() / "synthetic", "train")));
+  CHECK(split.longest() == 7);
+  CHECK(split.slice(0, 1).longest() == 5);
 }
