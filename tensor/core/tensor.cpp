@@ -86,11 +86,16 @@ std::ostream& operator<<(std::ostream& out, const Tensor& t) {
 }
 
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
+  std::int64_t bytes = static_cast<std::int64_t>(size_of(dtype));
+  for (const std::int64_t size : shape) {
+    ENSURE(!__builtin_mul_overflow(bytes, size, &bytes), "Tensor: ", name(dtype), shape,
+           " has more bytes than 64 bits count");
+  }
   Tensor t;
   t.shape_ = shape;
   t.dtype_ = dtype;
-  t.storage_ = std::make_shared<Storage>(
-      std::max<std::size_t>(shape.numel() * size_of(dtype), size_of(dtype)), device);
+  t.storage_ =
+      std::make_shared<Storage>(std::max(static_cast<std::size_t>(bytes), size_of(dtype)), device);
   return t;
 }
 

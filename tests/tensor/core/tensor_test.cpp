@@ -144,6 +144,9 @@ TEST_CASE("misuse of a tensor is refused with what was expected and what came") 
   CHECK(error_text([] {
           (void)Tensor::from(std::vector<double>{1, 2}, {3}, DType::f32, Device::cpu);
         }) == "Tensor::from: shape [3] needs 3 values, got 2");
+  CHECK(error_text([] {
+          (void)Tensor::empty({1LL << 31, 1LL << 31, 4}, DType::f32, Device::cpu);
+        }) == "Tensor: f32[2147483648, 2147483648, 4] has more bytes than 64 bits count");
 }
 
 TEST_CASE("operands of another dtype or device are refused, naming both") {
