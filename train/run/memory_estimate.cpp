@@ -12,7 +12,7 @@
 namespace skytape::train {
 namespace {
 
-constexpr std::int64_t kNumberBytes = 4;  // f32
+constexpr double kNumberBytes = 4;  // f32
 
 /// Numbers of a layer and position that stay until backward, besides the method's own. Of width E:
 /// queries and keys where the method reads them, values, both norms, the method's output, the sum
@@ -23,26 +23,17 @@ std::int64_t kept_of_position(const nn::ModelConfig& model) {
   return (6 + queries_and_keys) * model.width + 2 * model.ff_width;
 }
 
-/// Embedding and layers, which are all of a model but a few rows. They are declared, not allocated.
-std::int64_t parameter_bytes(const nn::ModelConfig& model) {
-  ParameterStore store;
-  const nn::Embedding embedding(store, "embeddings", model);
-  for (int layer = 0; layer < model.layers; ++layer) {
-    const nn::EncoderLayer encoder(store, fmt::format("transformer_{}", layer), model, layer);
-  }
-  std::int64_t bytes = 0;
-  for (const Parameter& p : store.parameters()) {
-    bytes += (p.trainable ? 4 : p.decay > 0 ? 2 : 1) * kNumberBytes * p.shape.numel();
-  }
-  return bytes;
+/// Positions of the widest example.
+std::int64_t positions_of(const RunConfig& config, std::int64_t longest) {
+  const data::BatchOptions& batches = config.batches;
+  const std::int64_t most = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
+  const std::int64_t width = batches.trim ? std::min(longest, most) : batches.nominal_length;
+  return std::max<std::int64_t>(1, width * config.model.sequences);
 }
 
 /// Positions of the widest microbatch.
 std::int64_t positions_at_once(const RunConfig& config, std::int64_t longest) {
-  const data::BatchOptions& batches = config.batches;
-  const std::int64_t most = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
-  const std::int64_t width = batches.trim ? std::min(longest, most) : batches.nominal_length;
-  const std::int64_t example = std::max<std::int64_t>(1, width * config.model.sequences);
+  const std::int64_t example = positions_of(config, longest);
   const MicrobatchLimits limits = config.microbatch_limits();
   const std::int64_t examples =
       limits.positions > 0
@@ -51,28 +42,52 @@ std::int64_t positions_at_once(const RunConfig& config, std::int64_t longest) {
   return examples * example;
 }
 
-std::string megabytes(std::int64_t bytes) {
-  return fmt::format("{:.1f} MB", 1e-6 * static_cast<double>(bytes));
+/// Returns whether the widest batch is computed in parts, whose gradients are added up.
+bool has_microbatches(const RunConfig& config, std::int64_t longest) {
+  return positions_at_once(config, longest) < config.batches.batch * positions_of(config, longest);
 }
+
+std::string megabytes(double bytes) { return fmt::format("{:.1f} MB", 1e-6 * bytes); }
 
 }  // namespace
 
 MemoryEstimate estimate_memory(const RunConfig& config, std::int64_t longest) {
   const nn::ModelConfig& model = config.model;
-  return {parameter_bytes(model), kNumberBytes * positions_at_once(config, longest) * model.layers *
-                                      kept_of_position(model)};
+  // Embedding and layers, which are all of a model but a few rows. They are declared, not
+  // allocated.
+  ParameterStore store;
+  const nn::Embedding embedding(store, "embeddings", model);
+  for (int layer = 0; layer < model.layers; ++layer) {
+    const nn::EncoderLayer encoder(store, fmt::format("transformer_{}", layer), model, layer);
+  }
+  double arrays = 0, trained = 0, largest = 0;  // numbers
+  for (const Parameter& p : store.parameters()) {
+    const auto size = static_cast<double>(p.shape.numel());
+    arrays += (p.trainable ? 4 : p.decay > 0 ? 2 : 1) * size;
+    if (!p.trainable) continue;
+    trained += size;
+    // Gradients of these tables are added row by row.
+    if (&p != embedding.tokens && &p != embedding.ngrams) largest = std::max(largest, size);
+  }
+  const double sums = largest + (has_microbatches(config, longest) ? trained : 0);
+  const double activations = static_cast<double>(positions_at_once(config, longest)) *
+                             static_cast<double>(model.layers * kept_of_position(model));
+  return {kNumberBytes * arrays, kNumberBytes * sums, kNumberBytes * activations};
 }
 
 std::string memory_text(const RunConfig& config, std::int64_t longest) {
   const MemoryEstimate estimate = estimate_memory(config, longest);
   return fmt::format(
-      "memory: at least {} (parameters with gradients and moments {}, activations {}); {} are free",
-      megabytes(estimate.bytes()), megabytes(estimate.parameters), megabytes(estimate.activations),
-      megabytes(free_bytes(config.device)));
+      "memory: at least {} (parameters with gradients and moments {}, gradients being added up {}, "
+      "activations {}); {} are free",
+      megabytes(estimate.bytes()), megabytes(estimate.parameters), megabytes(estimate.sums),
+      megabytes(estimate.activations), megabytes(static_cast<double>(free_bytes(config.device))));
 }
 
 void refuse_if_too_large(const RunConfig& config, std::int64_t longest) {
-  if (estimate_memory(config, longest).bytes() <= free_bytes(config.device)) return;
+  if (estimate_memory(config, longest).bytes() <= static_cast<double>(free_bytes(config.device))) {
+    return;
+  };
   throw UsageError(
       fmt::format("{}: a shorter max_length, a smaller width or a smaller batch needs less",
                   memory_text(config, longest)));

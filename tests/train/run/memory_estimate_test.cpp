@@ -34,7 +34,7 @@ TEST_CASE("the estimate counts a model's parameters four times, and activations 
     CHECK(estimate < 1.1 * exact);
   }
   const RunConfig text = config("softmax", {{"max_length", "65536", "--set"}});
-  const std::int64_t short_texts = estimate_memory(text, 10000).activations;
+  const double short_texts = estimate_memory(text, 10000).activations;
   CHECK(estimate_memory(text, 60000).activations == 6 * short_texts);
   // Nothing is longer than max_length.
   CHECK(estimate_memory(text, 1 << 20).activations == estimate_memory(text, 65536).activations);
@@ -47,6 +47,32 @@ TEST_CASE("a run that cannot fit is refused, with the free memory") {
   CHECK(text.find("memory: at least ") == 0);
   CHECK(text.find("MB are free") != std::string::npos);
   CHECK(error_of([&] { refuse_if_too_large(config("softmax"), 2000); }).empty());
+}
+
+TEST_CASE("a batch in parts needs one more array of gradients, and every step one of a parameter") {
+  const auto of = [](const char* batch, const char* parts) {
+    return estimate_memory(config("vmean", {{"max_length", "262144", "--set"},
+                                            {"batch", batch, "--set"},
+                                            {"accumulate", parts, "--set"}}),
+                           2000);
+  };
+  const MemoryEstimate whole = of("1", "1"), parts = of("3", "3");
+  const double positions = 4.0 * 262144 * 64;  // bytes of the largest parameter
+  CHECK(whole.sums == positions);
+  CHECK(parts.parameters == whole.parameters);
+  CHECK(parts.sums == whole.sums + parts.parameters / 4);
+}
+
+TEST_CASE("an estimate of more bytes than an integer holds refuses its run") {
+  const RunConfig large = config("linformer", {{"max_length", "16777216", "--set"},
+                                               {"width", "65536", "--set"},
+                                               {"features", "65536", "--set"},
+                                               {"heads", "1024", "--set"},
+                                               {"layers", "256", "--set"},
+                                               {"linformer.sharing", "none", "--set"}});
+  CHECK(estimate_memory(large, 2000).bytes() > 9.3e18);
+  CHECK(error_of<UsageError>([&] { refuse_if_too_large(large, 2000); }).find("memory: at least") ==
+        0);
 }
 
 TEST_CASE("a run takes at least what was estimated, and not many times that") {
