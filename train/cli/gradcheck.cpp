@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <memory>
 
 #include "attention/registry.hpp"
@@ -109,6 +110,9 @@ int run(const std::string& attention) {
         // Settings that these sizes cannot serve are not a wrong gradient, and not a check either.
         fmt::print("{}\n  skipped: {}\n", label, error.what());
         --checks;
+      } catch (const std::exception& error) {
+        fmt::print("{}\n  FAILED: {}\n", label, error.what());
+        ++failed;
       }
     }
   }
