@@ -6,20 +6,20 @@
 
 namespace skytape::attention {
 
-Tensor ratio(const Tensor& x) {
+Ratio ratio(const Tensor& x) {
   ENSURE(x.rank() == 4 && x.size(3) >= 1, "ratio: expected x [B, H, N, D + 1], got ", x);
-  Tensor out = empty_like(x, x.shape().with(3, x.size(3) - 1));
-  on_device(x.device(), [&](auto tag) { ratio_on(tag, x, out); });
-  return out;
+  Ratio r{empty_like(x, x.shape().with(3, x.size(3) - 1)), empty_like(x, x.shape().without(3))};
+  on_device(x.device(), [&](auto tag) { ratio_on(tag, x, r); });
+  return r;
 }
 
-Tensor ratio_backward(const Tensor& x, const Tensor& out, const Tensor& dout) {
-  require_same_kind("ratio_backward", {&x, &out, &dout});
-  ENSURE(out.shape() == dout.shape() && x.shape() == out.shape().with(3, out.size(3) + 1),
-         "ratio_backward: expected x [B, H, N, D + 1], out and dout [B, H, N, D], got ", x, ", ",
-         out, ", ", dout);
-  Tensor dx = empty_like(x);  // [B, H, N, D + 1]
-  on_device(x.device(), [&](auto tag) { ratio_backward_on(tag, x, out, dout, dx); });
+Tensor ratio_backward(const Ratio& r, const Tensor& dout) {
+  require_same_kind("ratio_backward", {&r.out, &r.normaliser, &dout});
+  ENSURE(r.out.shape() == dout.shape() && r.normaliser.shape() == dout.shape().without(3),
+         "ratio_backward: expected out and dout [B, H, N, D], normaliser [B, H, N], got ", r.out,
+         ", ", dout, ", ", r.normaliser);
+  Tensor dx = empty_like(dout, dout.shape().with(3, dout.size(3) + 1));  // [B, H, N, D + 1]
+  on_device(dout.device(), [&](auto tag) { ratio_backward_on(tag, r, dout, dx); });
   return dx;
 }
 

@@ -5,9 +5,9 @@
 namespace skytape::attention {
 namespace {
 
-template <class T> struct Ratio {
-  const T* x;  // [rows, D + 1]
-  T* out;      // [rows, D]
+template <class T> struct RatioRow {
+  const T* x;           // [rows, D + 1]
+  T *out, *normaliser;  // [rows, D], [rows]
   std::int64_t width;
 
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
@@ -15,17 +15,17 @@ template <class T> struct Ratio {
     T* const to = out + row * width;
     const T inverse = from[width] == T(0) ? T(0) : T(1) / from[width];
     team.each(width, [&](std::int64_t c) { to[c] = from[c] * inverse; });
+    if (team.leader()) normaliser[row] = from[width];
   }
 };
 
 template <class T> struct RatioBackward {
-  const T *x, *out, *dout;  // [rows, D + 1], [rows, D], [rows, D]
-  T* dx;                    // [rows, D + 1]
+  const T *normaliser, *out, *dout;  // [rows], [rows, D], [rows, D]
+  T* dx;                             // [rows, D + 1]
   std::int64_t width;
 
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
-    const T normaliser = x[row * (width + 1) + width];
-    const T inverse = normaliser == T(0) ? T(0) : T(1) / normaliser;
+    const T inverse = normaliser[row] == T(0) ? T(0) : T(1) / normaliser[row];
     const T* const result = out + row * width;
     const T* const upstream = dout + row * width;
     T* const to = dx + row * (width + 1);
@@ -37,17 +37,18 @@ template <class T> struct RatioBackward {
 
 }  // namespace
 
-void ratio_on(Backend, const Tensor& x, Tensor& out) {
+void ratio_on(Backend, const Tensor& x, Ratio& r) {
   dispatch_float(x.dtype(), [&]<class T>() {
-    rows(out.rows(), out.cols(), Ratio<T>{x.data<T>(), out.data<T>(), out.cols()});
+    rows(r.out.rows(), r.out.cols(),
+         RatioRow<T>{x.data<T>(), r.out.data<T>(), r.normaliser.data<T>(), r.out.cols()});
   });
 }
 
-void ratio_backward_on(Backend, const Tensor& x, const Tensor& out, const Tensor& dout,
-                       Tensor& dx) {
-  dispatch_float(x.dtype(), [&]<class T>() {
-    rows(out.rows(), out.cols(),
-         RatioBackward<T>{x.data<T>(), out.data<T>(), dout.data<T>(), dx.data<T>(), out.cols()});
+void ratio_backward_on(Backend, const Ratio& r, const Tensor& dout, Tensor& dx) {
+  dispatch_float(dout.dtype(), [&]<class T>() {
+    rows(dout.rows(), dout.cols(),
+         RatioBackward<T>{r.normaliser.data<T>(), r.out.data<T>(), dout.data<T>(), dx.data<T>(),
+                          dout.cols()});
   });
 }
 

@@ -111,11 +111,11 @@ class NystromSm final : public Method {
   struct Saved {
     KernelRows x, y;  // of q and k [B, H, N, D]
     Tensor mask;      // [B, N]
-    Tensor u, f;      // [B, H, N, D + 1]
+    Tensor u;         // [B, H, N, D + 1]
     Tensor index;     // i32 [B, L] or [B, H, L]
     Tensor w;         // [B, H, L, D]
     Tensor t;         // [B, H, L, D + 1]
-    Tensor out;       // [B, H, N, D]
+    Ratio result;     // O
     MiddleSaved middle;
   };
 
@@ -137,14 +137,13 @@ class NystromSm final : public Method {
         [&] { begin_landmark_middle(middle, s.w, s.u.size(3), s.middle); },         // (3), (5): Z
         [&] { p = kernel_transposed_times(Kernel::exponential, s.y, s.w, s.u); });  // (4)
     s.t = landmark_middle(p, s.middle);                                             // (5)
-    s.f = kernel_times(Kernel::exponential, s.x, s.w, s.t);                         // (6)
-    s.out = ratio(s.f);                                                             // (7)
-    const Tensor out = s.out;
+    s.result = ratio(kernel_times(Kernel::exponential, s.x, s.w, s.t));             // (6), (7)
+    const Tensor out = s.result.out;
     return {out, [s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   static Gradients backward(const Saved& s, const Tensor& dout) {
-    const Tensor df = ratio_backward(s.f, s.out, dout);  // (7)
+    const Tensor df = ratio_backward(s.result, dout);  // (7)
     FormGradients of_out = kernel_form_backward(Kernel::exponential, s.x, s.w, df, s.t, Want::dy);
     // There this call gives dW, too, and end_… nothing.
     MiddleGradients middle = landmark_middle_backward(s.middle, of_out.dy);  // (5): dP
@@ -179,7 +178,7 @@ class NystromSm final : public Method {
     const Tensor p = kernel_transposed_times(Kernel::gaussian, y, s.w, u);  // [B, H, L, D + 1]
     const Tensor z = symmetric_pseudo_inverse(kernel_matrix(Kernel::gaussian, s.w, s.w));
     const Tensor t = tensor::matmul(z, p);  // [B, H, L, D + 1]
-    return {ratio(kernel_times(Kernel::gaussian, s.x, s.w, t)), [](const Tensor&) -> Gradients {
+    return {ratio(kernel_times(Kernel::gaussian, s.x, s.w, t)).out, [](const Tensor&) -> Gradients {
               throw UsageError("nystrom_sm: solver exact has no derivative; use iterative");
             }};
   }
@@ -205,7 +204,7 @@ Spec nystrom_sm_spec() {
   spec.idea = "Nystrom approximation of exp(q.k), rows normalised afterwards";
   spec.cost = "4 N L D + 2 L^2 D + 24 L^3";
   spec.cost_at = cost_at;
-  spec.memory = "2 N D + 27 L^2";
+  spec.memory = "N D + 27 L^2";
   spec.random = true;
   spec.samples = {{{"features", "9"}},
                   {{"features", "16"}, {"landmarks", "uniform"}, {"inverse_steps", "4"}},

@@ -5,8 +5,8 @@
 // numerator and row sums are products of N x R feature matrices with R x D ones: linear in N.
 //
 //   time     forward 4 N R D multiply-adds per head, backward 8 N R D
-//   memory   O((N + R) D); saved: scaled queries and keys, values with the mask, numerators and
-//            normalisers, T; features are made again in tiles wherever they are needed
+//   memory   O((N + R) D); saved: normalisers, maxima, T; the arrays of (1) are made again, and so
+//            are features, in tiles wherever they are needed
 //
 // Two forms (option `form`):
 //   corrected   (default) logits q.k / sqrt(D); padded keys have no features; the keys' stabiliser
@@ -151,15 +151,13 @@ class Performer final : public Method {
     Tensor position;     // i32[scopes], among the rows of a scope
   };
   struct Saved {
-    Tensor mask;                 // [B, N]
-    RandomFeatures queries;      // X: [B, H, N, D], a: [B, H, N]
-    RandomFeatures keys;         // Y: [B, H, N, D], c: [B, H, N]
-    FeatureMaxima query_maxima;  // [B, H, N]
+    Inputs in;                   // q, k, v: [B, H, N, D], mask: [B, N]
+    Tensor w;                    // [R, D]
+    FeatureMaxima query_maxima;  // a: [B, H, N]
     KeyStabiliser key_stabiliser;
-    Tensor u;    // [B, H, N, P]
-    Tensor t;    // [B, H, R, P]
-    Tensor s;    // [B, H, N, P]
-    Tensor out;  // [B, H, N, D]
+    Tensor c;      // of each key: [B, H, N]
+    Tensor t;      // [B, H, R, P]
+    Ratio result;  // O
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call& call) const override {
@@ -169,41 +167,43 @@ class Performer final : public Method {
       if (feature_attention_fits(in.q, w)) return in_passes(in, w, scope);
     }
     Saved s;
-    s.mask = in.mask;
-    s.queries = {tensor::affine(in.q, scale(in.q.size(3))), w, {}};  // (1)
-    s.keys = {keys(in), w, {}};                                      // (1)
-    s.u = values(in);                                                // (1)
-    s.t =
-        with_total(stabilised_features_transposed_times(s.keys, s.u, scope, s.key_stabiliser.rows),
-                   s.u);                                                               // (2), (3)
-    stabilise_keys(s, scope);                                                          // (2)
-    s.s = with_total(stabilised_features_times(s.queries, s.t, s.query_maxima), s.t);  // (2), (4)
-    s.queries.c = s.query_maxima.value;                                                // (2)
-    s.out = ratio(s.s);                                                                // (5)
-    const Tensor out = s.out;
+    s.in = in;
+    s.w = w;
+    {
+      const Tensor u = values(in);  // (1)
+      s.t = with_total(
+          stabilised_features_transposed_times({keys(in), w, {}}, u, scope, s.key_stabiliser.rows),
+          u);  // (1), (2), (3)
+    }
+    stabilise_keys(s, scope);  // (2)
+    s.result = ratio(with_total(
+        stabilised_features_times({queries(in), w, {}}, s.t, s.query_maxima), s.t));  // (1) to (5)
+    const Tensor out = s.result.out;
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   Gradients backward(const Saved& s, const Tensor& dout) const {
-    const Tensor ds = ratio_backward(s.s, s.out, dout);                          // (5)
-    FormGradients of_queries = features_backward(s.queries, ds, s.t, Want::dy);  // (4)
-    const Tensor dt = with_total(of_queries.dy, ds);                             // (4)
-    FormGradients of_keys = features_backward(s.keys, s.u, dt, Want::du);        // (3)
-    const Tensor du = with_total(of_keys.du, dt);                                // (3)
+    const Tensor ds = ratio_backward(s.result, dout);  // (5)
+    FormGradients of_queries =
+        features_backward({queries(s.in), s.w, s.query_maxima.value}, ds, s.t, Want::dy);  // (4)
+    const Tensor dt = with_total(of_queries.dy, ds);                                       // (4)
+    const Tensor u = values(s.in);                                                         // (1)
+    FormGradients of_keys = features_backward({keys(s.in), s.w, s.c}, u, dt, Want::du);    // (3)
+    const Tensor du = with_total(of_keys.du, dt);                                          // (3)
     if (!config_.detach_stabiliser && config_.epsilon > 0) {  // without eps they change nothing
       const Tensor da =
           tensor::row_dot(ds, tensor::expand(tensor::sum(s.t, 2, true), ds.shape()));  // (4)
-      add_maxima_backward(s.queries.w, s.query_maxima, tensor::affine(da, config_.epsilon),
+      add_maxima_backward(s.w, s.query_maxima, tensor::affine(da, config_.epsilon),
                           of_queries.dx);  // (2)
-      add_maxima_backward(s.keys.w, s.key_stabiliser.rows, key_maxima_gradient(s, dt),
+      add_maxima_backward(s.w, s.key_stabiliser.rows, key_maxima_gradient(s, u, dt),
                           of_keys.dx);  // (2)
     }
-    const double factor = scale(s.out.size(3));
-    const Tensor dv = tensor::narrow(du, 3, 0, s.out.size(3));  // (1) [B, H, N, D]
+    const double factor = scale(dout.size(3));
+    const Tensor dv = tensor::narrow(du, 3, 0, dout.size(3));  // (1) [B, H, N, D]
     return {tensor::affine(of_queries.dx, factor),
-            config_.official() ? tensor::mask_rows(of_keys.dx, s.mask, factor)
+            config_.official() ? tensor::mask_rows(of_keys.dx, s.in.mask, factor)
                                : tensor::affine(of_keys.dx, factor),
-            tensor::mask_rows(dv, s.mask),
+            tensor::mask_rows(dv, s.in.mask),
             {}};  // (1)
   }
 
@@ -238,6 +238,11 @@ class Performer final : public Method {
     return w;
   }
 
+  /// X of (1): [B, H, N, D].
+  [[nodiscard]] Tensor queries(const Inputs& in) const {
+    return tensor::affine(in.q, scale(in.q.size(3)));
+  }
+
   /// Y of (1): [B, H, N, D].
   [[nodiscard]] Tensor keys(const Inputs& in) const {
     const double factor = scale(in.k.size(3));
@@ -264,17 +269,18 @@ class Performer final : public Method {
     const Shape shape = k.rows.value.shape();  // [B, H, N]
     const std::int64_t scopes = shape[0] * shape[1] / scope, rows = scope * shape[2];
     std::tie(k.largest, k.position) = tensor::max(k.rows.value.reshape({scopes, rows}), 1);
-    s.keys.c = tensor::expand(k.largest.reshape({scopes, 1}), {scopes, rows}).reshape(shape);
+    s.c = tensor::expand(k.largest.reshape({scopes, 1}), {scopes, rows}).reshape(shape);
   }
 
   /// dL/d(maximum of each row of Y): [B, H, N], zero but at one row of each scope.
-  [[nodiscard]] Tensor key_maxima_gradient(const Saved& s, const Tensor& dt) const {
+  [[nodiscard]] Tensor key_maxima_gradient(const Saved& s, const Tensor& u,
+                                           const Tensor& dt) const {
     const KeyStabiliser& k = s.key_stabiliser;
     const Shape shape = k.rows.value.shape();
     // -sum(F^T U dT), with F^T U = T - eps 1 t: in f32 ten times closer than eps t.(1^T dT), which
     // would rely on sum(T dT) = 0 where rounding leaves a rest.
     const Tensor product =
-        tensor::subtract(s.t, tensor::affine(tensor::sum(s.u, 2, true), config_.epsilon));
+        tensor::subtract(s.t, tensor::affine(tensor::sum(u, 2, true), config_.epsilon));
     Tensor dc = tensor::affine(tensor::sum(tensor::row_dot(product, dt), 2), -1)  // (3) [B, H]
                     .reshape({shape[0] * shape[1]});
     const std::int64_t scopes = k.largest.numel();
@@ -314,7 +320,7 @@ Spec performer_spec() {
   spec.cost = "4 N R D";
   spec.cost_at = cost_at;
   spec.paper_cost = [](const CostSizes& s) { return 3 * s.n * s.features * s.width; };
-  spec.memory = "4 N D + R D";
+  spec.memory = "R D, N per head (normalisers, maxima)";
   spec.reads_padding = true;  // through the stabiliser, official also through the normaliser
   spec.samples = {{},
                   {{"features", "24"}},

@@ -244,10 +244,9 @@ class Table {
   // W is made again in backward, C rows at a time.
 
   struct Saved {
-    Tensor mask;  // [B, N]
-    Tensor u;     // U: [H, N, J]
-    Tensor t;     // T: [B, H, N, P]
-    Tensor out;   // O: [B, H, N, D]
+    Tensor mask;   // [B, N]
+    Tensor u;      // U: [H, N, J]
+    Ratio result;  // O
   };
 
   [[nodiscard]] Result forward(const Inputs& in) const {
@@ -263,15 +262,14 @@ class Table {
       Tensor rows = t[tile.head].slice(tile.begin, tile.end);                 // [C, J]
       tensor::gemm(weights(tile), Op::none, s.u[tile.head], Op::none, rows);  // (1), (2)
     });
-    s.t = one_by_one(t, u.shape());
-    s.out = ratio(s.t);  // (3)
-    const Tensor out = s.out;
+    s.result = ratio(one_by_one(t, u.shape()));  // (3)
+    const Tensor out = s.result.out;
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
-    const Tensor dt = side_by_side(ratio_backward(s.t, s.out, dout));  // (3) [H, N, J]
-    Tensor du = empty_like(s.u);                                       // [H, N, J]
+    const Tensor dt = side_by_side(ratio_backward(s.result, dout));  // (3) [H, N, J]
+    Tensor du = empty_like(s.u);                                     // [H, N, J]
     Gradients g;
     if (rows_->trainable) {
       for (const Parameter* p : parameters()) g.parameters.push_back(zeros_like(p->value));
@@ -285,7 +283,8 @@ class Table {
       const Tensor dw = tensor::matmul(drows, s.u[tile.head], Op::none, Op::transpose);  // (2)
       add_to_parameters(tile, tensor::softmax_backward(w, dw), g);                       // (1)
     });
-    const Tensor dvalues = columns(one_by_one(du, s.t.shape()), dout.size(3));
+    const Tensor dvalues =
+        columns(one_by_one(du, dout.shape().with(3, dout.size(3) + 1)), dout.size(3));
     g.dv = tensor::mask_rows(dvalues, s.mask);  // (2)
     return g;
   }
@@ -377,7 +376,7 @@ Spec synthesizer_spec() {
   spec.idea = "logits of tables, or of each query's input alone, not of pairs of tokens";
   spec.cost = "N^2 (K + D)";
   spec.cost_at = cost_at;
-  spec.memory = "2 N D; logits=random: parameters N^2";
+  spec.memory = "N D; logits=random: parameters N^2";
   spec.approximates = "";
   spec.values_only = true;
   spec.reads_x = true;
