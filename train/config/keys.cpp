@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <type_traits>
 
 #include "data/files/source.hpp"
@@ -257,10 +256,8 @@ std::string range_of(const KeyInfo& key) {
   if (key.range.kind == KeyKind::weights) {
     return "none, balanced, or a number for each class: 1,2.5";
   }
-  std::ostringstream text;
-  text.precision(10);
-  text << key.range.low << ".." << key.range.high << (key.range.odd ? ", odd" : "") << of;
-  return text.str();
+  return fmt::format("{:.10g}..{:.10g}{}{}", key.range.low, key.range.high,
+                     key.range.odd ? ", odd" : "", of);
 }
 
 void check_value(const KeyInfo& key, const std::string& text) {

@@ -2,11 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "data/files/json.hpp"
 #include "data/prepare.hpp"
 #include "tensor/core/error.hpp"
+#include "tensor/core/suggest.hpp"
 #include "train/config/settings.hpp"
 #include "train/run/class_weights.hpp"
 
@@ -30,7 +29,7 @@ data::Json as_json(const KeyInfo& key, const std::string& value) {
     case KeyKind::integer:
       return static_cast<std::int64_t>(std::stoll(value));
     case KeyKind::real:
-      return std::stod(value);
+      return number_in<double>(value).value();
     case KeyKind::flag:
       return value == "1";
     case KeyKind::choice:
