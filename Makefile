@@ -100,7 +100,7 @@ CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__C
 # which a test needs and no portable program has, and races.
 OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
-$(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp,$(eval OF_$f := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)))
+$(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp tests/attention/cost_test.cpp,$(eval OF_$f := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)))
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 VERSION  := $(shell sed -n 's/^version: *//p' CITATION.cff)
 OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"' -DSKYTAPE_VERSION='"$(VERSION)"' $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)

@@ -65,9 +65,8 @@ struct CombinedRows {
 ///                 their inputs or into dout.
 /// Kinds           f32 and f64, on the CPU and on CUDA. In f32 and bf16 products the error is at
 ///                 most three times that of reference().
-/// Cost            Spec::cost_at is the number of multiply-adds of the matrix products on a CPU:
-///                 tests/train/lab/studies/cost/cost_test.cpp has counted numbers of the methods in
-///                 this repository, and none of a new one.
+/// Cost            Spec::cost_at is the number of multiply-adds of the matrix products on a CPU
+///                 (tests/attention/cost_test.cpp, where the build has oneDNN).
 ///                 Memory of a training step is linear in N (tests/train/step/methods_test.cpp).
 /// Exact           A method that says by exact() which exact attention it is has the bits of that.
 ///
