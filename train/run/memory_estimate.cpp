@@ -87,7 +87,7 @@ std::string memory_text(const RunConfig& config, std::int64_t longest) {
 void refuse_if_too_large(const RunConfig& config, std::int64_t longest) {
   if (estimate_memory(config, longest).bytes() <= static_cast<double>(free_bytes(config.device))) {
     return;
-  };
+  }
   throw UsageError(
       fmt::format("{}: a shorter max_length, a smaller width or a smaller batch needs less",
                   memory_text(config, longest)));
