@@ -12,7 +12,7 @@
 
 #include "attention/call.hpp"
 #include "attention/spec.hpp"
-#include "attention/tiled/tiled_options.hpp"
+#include "attention/tiled_options.hpp"
 #include "autograd/tape.hpp"
 
 namespace skytape::attention {

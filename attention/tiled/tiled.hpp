@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "attention/method.hpp"
-#include "attention/tiled/tiled_options.hpp"
+#include "attention/tiled_options.hpp"
 #include "tensor/core/tensor.hpp"
 
 namespace skytape::attention {

@@ -9,8 +9,8 @@
 #include <array>
 #include <span>
 
-#include "attention/tiled/tiled_options.hpp"
 #include "attention/tiled/tiled_plan.hpp"
+#include "attention/tiled_options.hpp"
 #include "autograd/tape.hpp"
 #include "tensor/random/dropout.hpp"
 

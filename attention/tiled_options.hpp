@@ -1,4 +1,5 @@
-// What a call of tiled attention computes, as methods and models say it.
+// Exact attention as methods and models name it: the score, its scale and the dropout of weights, by
+// which tiled/ computes it.
 #pragma once
 
 #include <cstdint>
