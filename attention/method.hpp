@@ -68,7 +68,7 @@ struct CombinedRows {
 /// Cost            Spec::cost_at is the number of multiply-adds of the matrix products on a CPU
 ///                 (tests/attention/cost_test.cpp, where the build has oneDNN).
 ///                 Memory of a training step is linear in N (tests/train/step/methods_test.cpp).
-/// Exact           A method that says by exact() which exact attention it is has the bits of that.
+/// Exact           What exact_attention() describes has the bits of forward().
 ///
 /// Who calls what  apply() calls draw(), puts injected arrays in the place of its own, calls
 ///                 forward() and then Call::observe. The tape calls Result::backward once, or never
@@ -125,7 +125,8 @@ class Method {
   /// For methods that are exact attention and no more: the options by which tiled attention computes
   /// a call, so that a model may compute the layer as one operation (tiled/tiled_layer.hpp).
   /// Default: nothing, forward() is the method.
-  [[nodiscard]] virtual std::optional<TiledOptions> exact(std::int64_t, const Call&) const {
+  [[nodiscard]] virtual std::optional<TiledOptions> exact_attention(std::int64_t,
+                                                                    const Call&) const {
     return std::nullopt;
   }
 

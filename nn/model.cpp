@@ -145,7 +145,7 @@ Var MultiHeadAttention::add_to(Var residual, Var x, Var& state, const Tensor& ma
   const auto bias = [&](const Linear& linear) { return tape.parameter(*linear.bias); };
   // Who observes a call or injects draws means the method alone, and turned keys are no projections.
   if (!call.observe && call.injected == nullptr && angles_ == nullptr) {
-    const auto exact = method_->exact(head_width_, call);
+    const auto exact = method_->exact_attention(head_width_, call);
     if (exact && attention::serves_layer(x.value(), query_.weight->value, heads_, *exact)) {
       return attention::tiled_layer(residual, x,
                                     {{weight(query_), weight(key_), weight(value_)},

@@ -60,8 +60,8 @@ class Softmax final : public Method {
     return tiled_attention(in, {Score::softmax, score_scale(in.q), dropout(draws, call)});
   }
 
-  [[nodiscard]] std::optional<TiledOptions> exact(std::int64_t head_width,
-                                                  const Call& call) const override {
+  [[nodiscard]] std::optional<TiledOptions> exact_attention(std::int64_t head_width,
+                                                            const Call& call) const override {
     return TiledOptions{Score::softmax, 1 / std::sqrt(static_cast<double>(head_width)),
                         dropout({}, call)};
   }

@@ -445,7 +445,7 @@ TEST_CASE("the exact attention that a method says it is gives the bits of its ca
     training.first_example = 2;
     evaluation.training = false;
     for (const Call& call : {training, evaluation}) {
-      const auto said = layer.method->exact(sizes.width, call);
+      const auto said = layer.method->exact_attention(sizes.width, call);
       if (!said) continue;
       ++exact;
       const auto of_call = layer.method->forward(problem.in, {}, call);
