@@ -79,9 +79,10 @@ std::string memory_text(const RunConfig& config, std::int64_t longest) {
   const MemoryEstimate estimate = estimate_memory(config, longest);
   return fmt::format(
       "memory: at least {} (parameters with gradients and moments {}, gradients being added up {}, "
-      "activations {}); {} are free",
+      "activations of examples of {} tokens {}); {} are free",
       megabytes(estimate.bytes()), megabytes(estimate.parameters), megabytes(estimate.sums),
-      megabytes(estimate.activations), megabytes(static_cast<double>(free_bytes(config.device))));
+      positions_of(config, longest), megabytes(estimate.activations),
+      megabytes(static_cast<double>(free_bytes(config.device))));
 }
 
 void refuse_if_too_large(const RunConfig& config, std::int64_t longest) {

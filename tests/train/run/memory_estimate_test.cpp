@@ -45,6 +45,7 @@ TEST_CASE("a run that cannot fit is refused, with the free memory") {
       config("softmax", {{"max_length", "16777216", "--set"}, {"width", "4096", "--set"}});
   const std::string text = error_of<UsageError>([&] { refuse_if_too_large(large, 2000); });
   CHECK(text.find("memory: at least ") == 0);
+  CHECK(text.find("activations of examples of 2000 tokens ") != std::string::npos);
   CHECK(text.find("MB are free") != std::string::npos);
   CHECK(error_of([&] { refuse_if_too_large(config("softmax"), 2000); }).empty());
 }
