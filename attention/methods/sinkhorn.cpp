@@ -193,7 +193,7 @@ class Sinkhorn final : public Method {
     Tensor keys, values;      // [k; k'], [v; v']: [B, H, 2 P, D]
     Tensor means, scores;     // m: [B, H, Q, D], S: [B, H, Q, Q]
     SinkhornForward sorting;  // R and its potentials
-    BlockForward result;      // out: [B, H, N, D], lse: [B, H, 2 P], nothing in the second half
+    BlockForward result;      // out: [B, H, 2 P, D], lse: [B, H, 2 P]; nothing in the second half
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
@@ -214,19 +214,17 @@ class Sinkhorn final : public Method {
     s.values = with_mixed(s.sorting.matrix, v);
     s.result = block_forward(pad(in.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
                              pattern(in.q.device(), blocks), score_scale(in.q));  // (5)
-    s.result.out = tensor::narrow(s.result.out, 2, 0, n);
-    const Tensor out = s.result.out;
+    const Tensor out = tensor::narrow(s.result.out, 2, 0, n);
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
     const std::int64_t n = s.q.size(2), blocks = s.scores.size(3), rows = blocks * config_.block;
-    const BlockForward result{pad(s.result.out, 2, 2 * rows), s.result.lse};
     const BlockBackward d = block_backward(pad(s.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
-                                           pattern(dout.device(), blocks), score_scale(s.q), result,
-                                           pad(dout, 2, 2 * rows));   // (5)
-    Tensor dmatrix = empty_like(s.scores);                            // [B, H, Q, Q]
-    Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);  // (4): [B, H, P, D]
+                                           pattern(dout.device(), blocks), score_scale(s.q),
+                                           s.result, pad(dout, 2, 2 * rows));  // (5)
+    Tensor dmatrix = empty_like(s.scores);                                     // [B, H, Q, Q]
+    Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);           // (4): [B, H, P, D]
     const Tensor dv = unmixed(s.sorting.matrix, s.values, d.dv, dmatrix, 1);
     const Tensor dwanted = tensor::affine(sinkhorn_backward(s.scores, s.sorting, dmatrix),
                                           1 / config_.temperature);  // (3), (2)
@@ -305,7 +303,7 @@ Spec sinkhorn_spec() {
   spec.cost = "4 b N D + 2 (N / b) N D";
   spec.cost_at = cost_at;
   spec.sequential = "O(K)";
-  spec.memory = "4 N D, (N / b)^2 for the sorting matrix";
+  spec.memory = "6 N D, (N / b)^2 for the sorting matrix";
   spec.random = true;
   spec.exact = {{"one block", "softmax", {{"block", "64"}}, {}}};
   spec.samples = {{},
