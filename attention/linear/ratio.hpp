@@ -7,7 +7,7 @@
 
 namespace skytape::attention {
 
-/// What a ratio's gradient is made from.
+/// A ratio, and the tensors that its gradient is made from.
 struct Ratio {
   Tensor out;         // [B, H, N, D]
   Tensor normaliser;  // [B, H, N]

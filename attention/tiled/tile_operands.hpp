@@ -58,7 +58,7 @@ template <class T> struct SideBySide {
   }
 };
 
-/// None: zeros.
+/// Stands for rows that a pass has none of: all of them are zeros.
 struct NoRows {
   __device__ cuda::Four<float> four(const TiledPlan&, std::int64_t, std::int64_t, std::int64_t,
                                     int) const {

@@ -46,14 +46,14 @@ void backward(const Saved& s, const Tensor& dy, Grads& g) {
   on_cuda([&](auto tag) { tiled_layer_backward_on(tag, s.plan, s.tiles, s.mask, dout, drows); });
 
   const Tensor all = tensor::as_operand(tensor::stack_weights(s.in), kType);  // [3 H D, E]
-  const Tensor dall = tensor::matmul(drows, s.x, Op::transpose, Op::none);    // [3 H D, E]
-  const Tensor dbiases = tensor::operand_sums(drows);                         // [3 H D]
+  const Tensor dall = tensor::matmul(drows, s.x, Op::transpose, Op::none)
+                          .reshape({3, of_part, s.x.size(1)});               // [3, H D, E]
+  const Tensor dbiases = tensor::operand_sums(drows).reshape({3, of_part});  // [3, H D]
   g.add(0, dy);
   g.add(1, tensor::matmul(drows, all).reshape(dy.shape()));
   for (int p = 0; p < 3; ++p) {
-    const std::int64_t begin = p * of_part, end = begin + of_part;
-    g.add(2 + 2 * p, dall.reshape({3, of_part, s.x.size(1)})[p]);
-    g.add(3 + 2 * p, dbiases.slice(begin, end));
+    g.add(2 + 2 * p, dall[p]);
+    g.add(3 + 2 * p, dbiases[p]);
   }
   g.add(8, tensor::matmul(rows, s.tiles.out, Op::transpose, Op::none));
   g.add(9, sums);

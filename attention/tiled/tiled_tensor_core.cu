@@ -123,7 +123,7 @@ template <class P> __device__ void store(const typename P::Total& total,
       plan.width);
 }
 
-/// What kernels read and write besides operands.
+/// The arrays that kernels read and write besides operands; null where a pass has none.
 struct Results {
   ResultRows out = {}, dq = {}, dk = {}, dv = {};
   float* lse = nullptr;         // [B, H, N], forward of softmax

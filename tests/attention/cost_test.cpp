@@ -1,5 +1,5 @@
-// What methods say that they cost is compared with the products that oneDNN computes for them, where
-// the build has it.
+// Spec::cost_at of every method is compared with the multiply-adds of the products that oneDNN
+// computes for it, where the build has oneDNN.
 #include "attention/registry.hpp"
 #include "autograd/tape.hpp"
 #include "tensor/movement/layout.hpp"

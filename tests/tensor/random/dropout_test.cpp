@@ -56,7 +56,8 @@ void check_close(const std::vector<double>& got, const std::vector<double>& want
   }
 }
 
-// Of the last two, trimmed by five rows, ranges begin with chunks and end within them.
+// Where sequences are trimmed by five rows, the last two shapes have ranges of numbers that begin with
+// a chunk and end within one.
 const Shape kShapes[] = {{2, 3, 5},  {1, 1, 1},   {3, 7, 128}, {2, 40, 64},
                          {4, 9, 33}, {2, 1, 300}, {3, 3, 16},  {4, 123, 5}};
 
