@@ -68,6 +68,7 @@ using cuda::Four;
 template <class F> auto dispatch_widths(std::int64_t width, std::int64_t factor, const F& f) {
   if (width <= 32 && factor <= 32) return f.template operator()<32, 32>();
   if (width <= 32 && factor <= 48) return f.template operator()<32, 48>();
+  if (factor <= 64) return f.template operator()<64, 64>();
   return f.template operator()<64, 80>();
 }
 

@@ -108,7 +108,7 @@ template <class Core, int kWidth> struct Tile {
                                                const F& f) {
     const int rows = static_cast<int>(count), columns = static_cast<int>(width);
     const bool whole = columns % 4 == 0 && Four<float>::aligned(source);
-#pragma unroll(kWidth > 48 ? 2 : 4)
+#pragma unroll(kWidth > 64 || sizeof(Number) > 2 ? 2 : 4)
     for (int e = threadIdx.x; e < kTile * kQuads; e += kThreads) {
       const int row = e / kQuads, c = 4 * (e % kQuads);
       const float* const from = source + row * columns + c;
@@ -216,21 +216,30 @@ template <class Core, int kD, int kP> __device__ void subtract_own(const WarpRow
   }
 }
 
-/// Own rows times their factors to target [count, width].
+/// Own rows times their factors to target [count, width]: two columns at a time where all rows
+/// begin at pairs.
 template <int kOuts> __device__ void store(const WarpRows& at, const Accumulator (&total)[kOuts],
                                            const RowFactors& factors, float* target, int count,
                                            std::int64_t width) {
+  struct alignas(8) Two {
+    float x[2];
+  };
+  const bool pairs = width % 2 == 0 && reinterpret_cast<std::uintptr_t>(target) % sizeof(Two) == 0;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int row = at.row_of(half);
     if (row >= count) continue;
     const float factor = factors.of(row);
+    float* const to = target + row * width + 2 * at.t;
+    const int left = static_cast<int>(width) - 2 * at.t;  // columns from there on
 #pragma unroll
     for (int c = 0; c < kOuts; ++c) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int channel = 8 * c + 2 * at.t + e;
-        if (channel < width) target[row * width + channel] = factor * total[c].x[half][e];
+      const Two two{{factor * total[c].x[half][0], factor * total[c].x[half][1]}};
+      if (pairs) {
+        if (8 * c < left) *reinterpret_cast<Two*>(to + 8 * c) = two;
+      } else {
+        if (8 * c < left) to[8 * c] = two.x[0];
+        if (8 * c + 1 < left) to[8 * c + 1] = two.x[1];
       }
     }
   }

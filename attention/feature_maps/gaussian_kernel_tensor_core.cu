@@ -16,7 +16,9 @@
 #include "attention/feature_maps/gaussian_kernel_fragments.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/gemm/tensor_core.hpp"
+#include "tensor/launch/four.hpp"
 #include "tensor/launch/math.hpp"
+#include "tensor/tokens/prefetch.hpp"
 
 namespace skytape::attention::kernel_cuda {
 namespace {
@@ -25,12 +27,21 @@ using cuda::TensorCore;
 
 /// The least number of blocks that a multiprocessor holds; 0: as the compiler finds best. With 0 it
 /// would spill registers to fit a second block for the gradients of wide rows, or a fourth for
-/// tf32's narrow rows, and would just miss a second block for the values of wide rows.
-template <Precision kPrecision, int kD, int kP, Form kForm> inline constexpr int kResident =
-    kPrecision == Precision::bf16&& kD > 32 && !has_gradient(kForm) ? 2
-    : kD + kP > 64                                                  ? 1
-    : kPrecision == Precision::tf32 && !has_gradient(kForm)         ? 3
-                                                                    : 0;
+/// tf32's narrow rows, and would just miss a second block for the values of wide rows and a fourth
+/// for bf16's narrow ones.
+template <Precision kPrecision, int kD, int kP, Form kForm>
+inline constexpr int kResident = kPrecision == Precision::bf16&& kD > 32 && !has_gradient(kForm) ? 2
+                                 : kD + kP > 64                                                  ? 1
+                                 : has_gradient(kForm)                                           ? 0
+                                 : kPrecision == Precision::tf32                                 ? 3
+                                                                 : 4;
+
+/// Has the L2 cache fetch rows [count, width] while their block works on others; a hint, which rows
+/// that are no whole fours do without.
+__device__ void fetch(const float* rows, int count, std::int64_t width) {
+  if (threadIdx.x != 0 || width % 4 != 0 || !Four<float>::aligned(rows)) return;
+  cuda::prefetch(rows, count * width);
+}
 
 template <Precision kPrecision, int kD, int kP, Form kForm>
 __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>)
@@ -43,7 +54,16 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
   const std::int64_t begin = g * s.rows + chunk * kChunkRows;  // of all heads' rows
   const int rows = static_cast<int>(math::min(kChunkRows, s.rows - chunk * kChunkRows));
   const int landmarks = static_cast<int>(s.landmarks);
+  const auto fetch_tile = [&](int from) {
+    if constexpr (kD > 32) {  // narrow rows are waited for once
+      if (from >= rows) return;
+      const int count = math::min(kTile, rows - from);
+      fetch(in.x + (begin + from) * s.width, count, s.width);
+      if (kForm != Form::times) fetch(in.u + (begin + from) * s.factor, count, s.factor);
+    }
+  };
 
+  fetch_tile(0);
   shared.landmarks.first.load(in.w + g * s.landmarks * s.width, s.landmarks, s.width, s.gaussian,
                               shared.landmarks.term);
   if constexpr (kForm != Form::transposed) {
@@ -62,6 +82,7 @@ __global__ void __launch_bounds__(kThreads, kResident<kPrecision, kD, kP, kForm>
       shared.rows.second.load(in.u + first * s.factor, count, s.factor, of_u);
     }
     __syncthreads();
+    fetch_tile(from + kTile);
     if constexpr (kForm != Form::transposed) {
       if (at.row < count) {
         Totals<kD, kP> of_rows;

@@ -32,9 +32,9 @@ struct Sizes {
   std::int64_t n, landmarks, width, factor;  // N, L, D, P
 };
 // Parts of a tile, several tiles, two chunks of rows; each compiled width; a single entry.
-constexpr Sizes kSizes[] = {{1, 1, 1, 1},      {37, 9, 5, 3},     {70, 128, 32, 32},
-                            {133, 90, 32, 33}, {530, 20, 20, 20}, {40, 128, 33, 40},
-                            {65, 17, 64, 65},  {129, 33, 64, 80}, {20, 18, 20, 50}};
+constexpr Sizes kSizes[] = {
+    {1, 1, 1, 1},      {37, 9, 5, 3},    {70, 128, 32, 32}, {133, 90, 32, 33}, {530, 20, 20, 20},
+    {40, 128, 33, 40}, {65, 17, 64, 65}, {129, 33, 64, 80}, {20, 18, 20, 50},  {140, 20, 64, 64}};
 
 /// Entries of [B, H, rows, width] that f32 holds; rows 3, 10, … are padding: zeros.
 Tensor numbers(std::int64_t rows, std::int64_t width, bool padded, std::uint64_t seed) {
