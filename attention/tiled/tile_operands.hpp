@@ -115,7 +115,7 @@ __device__ Operands head_of(const Operands& in, std::int64_t bh) {
   return head;
 }
 
-/// Rounds four numbers to `target`; they become what was stored.
+/// Rounds four numbers to `target`, in global memory; they become what was stored.
 template <class Core>
 __device__ void round_to(cuda::Four<float>& four, typename Core::Number* target) {
   cuda::Four<typename Core::Number> rounded;
@@ -124,7 +124,7 @@ __device__ void round_to(cuda::Four<float>& four, typename Core::Number* target)
     rounded.x[i] = Core::rounded(four.x[i]);
     four.x[i] = Core::value(rounded.x[i]);
   }
-  rounded.store(target);
+  rounded.store_global(target);
 }
 /// The product of two rows, of which each of kLanes neighbouring lanes has four entries.
 template <int kLanes>

@@ -25,7 +25,7 @@ struct RoundFour {
   const float* x;
   Bf16* y;
   __device__ void operator()(std::int64_t i) const {
-    rounded(cuda::Four<float>::at(x + 4 * i)).store(y + 4 * i);
+    rounded(cuda::Four<float>::at(x + 4 * i)).store_global(y + 4 * i);
   }
 };
 
@@ -43,21 +43,18 @@ struct RoundedEntry {
   [[nodiscard]] bool has_fours() const {
     return n % 4 == 0 && cuda::Four<float>::aligned(x) && cuda::Four<Bf16>::aligned(y);
   }
-  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j) const {
-    const auto values = load(i, j);
-    store(i, j, values);
-    return values;
-  }
-
   __device__ cuda::Four<float> load(std::int64_t i, std::int64_t j) const {
     return cuda::Four<float>::at(x + i * n + j);
   }
+  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j,
+                                    const cuda::Four<float>& values) const {
+    rounded(values).store_global(y + i * n + j);
+    return values;
+  }
+
   __device__ float store(std::int64_t i, std::int64_t j, float value) const {
     y[i * n + j] = rounded(value);
     return value;
-  }
-  __device__ void store(std::int64_t i, std::int64_t j, const cuda::Four<float>& values) const {
-    rounded(values).store(y + i * n + j);
   }
 };
 
@@ -85,14 +82,16 @@ struct DroppedEntry {
   [[nodiscard]] bool has_fours() const {
     return rounded.has_fours() && rounded.n % philox::kChunk == 0 && tensor::has_fours(plan);
   }
-  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j) const {
+  __device__ cuda::Four<float> load(std::int64_t i, std::int64_t j) const {
+    return rounded.load(i, j);
+  }
+  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j,
+                                    cuda::Four<float> values) const {
     const std::int64_t chunk = element(i, j) / philox::kChunk;
     const unsigned kept =
         philox::kept_fours(plan.key, philox::step_of(plan.step), chunk, chunk, plan.threshold);
-    auto values = rounded.load(i, j);
     philox::keep(values, kept, static_cast<float>(plan.scale));
-    rounded.store(i, j, values);
-    return values;
+    return rounded.four(i, j, values);
   }
 };
 
@@ -106,12 +105,15 @@ struct OperandEntry {
     return (*this)(k, o, i, 0);
   }
   [[nodiscard]] bool has_fours() const { return n % 4 == 0 && cuda::Four<Bf16>::aligned(y); }
-  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j) const {
-    const auto values = cuda::Four<Bf16>::at(y + i * n + j);
-    cuda::Four<float> sum;
+  __device__ cuda::Four<Bf16> load(std::int64_t i, std::int64_t j) const {
+    return cuda::Four<Bf16>::at(y + i * n + j);
+  }
+  __device__ cuda::Four<float> four(std::int64_t, std::int64_t,
+                                    const cuda::Four<Bf16>& values) const {
+    cuda::Four<float> summands;
 #pragma unroll
-    for (int u = 0; u < 4; ++u) sum.x[u] = static_cast<float>(values.x[u]);
-    return sum;
+    for (int u = 0; u < 4; ++u) summands.x[u] = static_cast<float>(values.x[u]);
+    return summands;
   }
 };
 

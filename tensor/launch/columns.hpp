@@ -99,8 +99,8 @@ __global__ void column_chunks_kernel(Late<ColumnChunks<T, F>> late) {
   }
 }
 
-/// Summands of which f.four(i, j) has those of columns j to j + 3 of row i, where f.has_fours(),
-/// which is asked before the launch.
+/// Summands of which f.four(i, j, x) has those of columns j to j + 3 of row i, made of x = f.load(i,
+/// j), where f.has_fours(), which is asked before the launch.
 template <class F>
 concept InFours = requires(const F& f) {
   f.has_fours();
@@ -118,12 +118,22 @@ template <class T, class F> __global__ void column_fours_kernel(Late<ColumnChunk
     const std::int64_t j = left + 4 * threadIdx.x;
     const std::int64_t end = (c + 1) * chunk < n ? (c + 1) * chunk : n;
     Four<T> sum{};
+    constexpr int kAhead = 4;  // loads on their way: four() may store, which none can overtake
     if (j < inner) {
-#pragma unroll 4
-      for (std::int64_t i = c * chunk + threadIdx.y; i < end; i += kColumnGroups) {
-        const Four<T> four = f.four(i, j);
+#pragma unroll 1
+      for (std::int64_t i = c * chunk + threadIdx.y; i < end; i += kAhead * kColumnGroups) {
+        decltype(f.load(i, j)) loaded[kAhead];
 #pragma unroll
-        for (int u = 0; u < 4; ++u) sum.x[u] += four.x[u];
+        for (int a = 0; a < kAhead; ++a) {
+          if (i + a * kColumnGroups < end) loaded[a] = f.load(i + a * kColumnGroups, j);
+        }
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+          if (i + a * kColumnGroups >= end) break;
+          const Four<T> four = f.four(i + a * kColumnGroups, j, loaded[a]);
+#pragma unroll
+          for (int u = 0; u < 4; ++u) sum.x[u] += four.x[u];
+        }
       }
     }
     meet[threadIdx.y][threadIdx.x] = sum;

@@ -58,7 +58,7 @@ __device__ void assign(const Team& team, std::int64_t n, T* to, const F& f, cons
     Four<T> out;
 #pragma unroll
     for (int u = 0; u < 4; ++u) out.x[u] = f(in.x[u]...);
-    out.store(to + i);
+    out.store_global(to + i);
   };
   team.each(n / 4, [&](std::int64_t i) { four(4 * i, Four<From>::at(from + 4 * i)...); });
 }
@@ -71,7 +71,7 @@ __device__ void update(const Team& team, std::int64_t n, const F& f, X*... x) {
     return team.each(n, [&](std::int64_t i) { f(x[i]...); });
   }
   const auto store = []<class T>(const Four<std::remove_const_t<T>>& four, T* to) {
-    if constexpr (!std::is_const_v<T>) four.store(to);
+    if constexpr (!std::is_const_v<T>) four.store_global(to);
   };
   const auto change = [&](std::int64_t i, Four<std::remove_const_t<X>>... four) {
 #pragma unroll

@@ -12,6 +12,7 @@
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/four.hpp"
+#include "tensor/launch/math.hpp"
 #include "tensor/projection/heads_plan.hpp"
 
 namespace skytape::tensor {
@@ -34,13 +35,15 @@ template <class T, class Y> struct GatheredEntry {
     return plan.d % 4 == 0 && Four::aligned(parts.first) && Four::aligned(parts.second) &&
            Four::aligned(parts.third) && cuda::Four<Y>::aligned(rows);
   }
-  __device__ cuda::Four<T> four(std::int64_t i, std::int64_t j) const {
-    cuda::Four<T> values{};
-    if (const T* const from = place(i, j); from != nullptr) values = cuda::Four<T>::at(from);
+  __device__ cuda::Four<T> load(std::int64_t i, std::int64_t j) const {
+    const T* const from = place(i, j);
+    return from == nullptr ? cuda::Four<T>{} : cuda::Four<T>::at(from);
+  }
+  __device__ cuda::Four<T> four(std::int64_t i, std::int64_t j, const cuda::Four<T>& values) const {
     cuda::Four<Y> stored;
 #pragma unroll
     for (int u = 0; u < 4; ++u) stored.x[u] = static_cast<Y>(values.x[u]);
-    stored.store(rows + i * plan.columns() + j);
+    stored.store_global(rows + i * plan.columns() + j);
     return values;
   }
 
@@ -54,40 +57,48 @@ template <class T, class Y> struct GatheredEntry {
   }
 };
 
-/// A row [P H D] with its biases, stored by head.
-struct SplitRow {
+/// Rows [P H D] with their biases, stored by head: columns j to j + 3, of one head, of kRows rows,
+/// all of which are on their way before one is waited for.
+struct SplitFours {
+  static constexpr int kRows = 8;
   HeadsPlan plan;
   const float* rows;         // [B N, P H D]
   OfEach<const float> bias;  // [H D] or null
   float* y;                  // [P, B, H, N, D]
-  template <class Team> __device__ void operator()(std::int64_t row, const Team& team) const {
-    const float* const from = rows + row * plan.columns();
-    float* const to = y + plan.place_of_row(row);
-    if (plan.d % 4 != 0) {
-      return team.each(plan.columns(), [&](std::int64_t column) {
-        const auto [place, bias_of_column] = find(column);
-        to[place] = from[column] + (bias_of_column == nullptr ? 0.0f : *bias_of_column);
-      });
-    }
-    team.each(plan.columns() / 4, [&](std::int64_t four) {  // of one head
-      const auto [place, bias_of_column] = find(4 * four);
-      auto values = cuda::load_four(from, static_cast<int>(4 * four), plan.columns());
-      const auto biases = cuda::load_four(bias_of_column, 0, 4);
-#pragma unroll
-      for (int u = 0; u < 4; ++u) values.x[u] += biases.x[u];
-      cuda::store_four(values, to + place, 0, 4);
-    });
-  }
 
- private:
-  struct Place {
-    std::int64_t at;    // from that of the row's first column
-    const float* bias;  // null: none
-  };
-  __device__ Place find(std::int64_t column) const {
+  __device__ void operator()(std::int64_t i) const {
+    const auto across = static_cast<std::uint32_t>(plan.columns() / 4);
+    const std::uint32_t down = static_cast<std::uint32_t>(i) / across;
+    const std::int64_t column = 4 * (i - down * across), row = kRows * down;
+    const int count = static_cast<int>(math::min<std::int64_t>(kRows, plan.rows() - row));
+    const float* const from = rows + row * plan.columns() + column;
+    cuda::Four<float> fours[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r < count) fours[r] = cuda::Four<float>::at(from + r * plan.columns());
+    }
     const std::int64_t p = plan.part_of(column), own = column - p * plan.out();
-    const float* const b = bias.at(p);
-    return {p * plan.part_size() + plan.place_in_part(own), b == nullptr ? nullptr : b + own};
+    const float* const biases = bias.at(p);
+    float* const to = y + p * plan.part_size() + plan.place_in_part(own);
+    const auto added = cuda::load_four(biases == nullptr ? nullptr : biases + own, 0, 4);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+      for (int u = 0; u < 4; ++u) fours[r].x[u] += added.x[u];
+      if (r < count) fours[r].store_global(to + plan.place_of_row(row + r));
+    }
+  }
+};
+
+/// Entry (i, j) of such rows, i of all entries, for heads of any width.
+struct SplitEntry {
+  SplitFours of;
+  __device__ void operator()(std::int64_t e) const {
+    const std::int64_t row = e / of.plan.columns(), column = e - row * of.plan.columns();
+    const std::int64_t p = of.plan.part_of(column), own = column - p * of.plan.out();
+    const float* const biases = of.bias.at(p);
+    of.y[p * of.plan.part_size() + of.plan.place_in_part(own) + of.plan.place_of_row(row)] =
+        of.rows[e] + (biases == nullptr ? 0.0f : biases[own]);
   }
 };
 
@@ -375,8 +386,13 @@ void project_heads_on(Cuda, const HeadsPlan& plan, const Tensor& x, std::span<co
 
 void split_heads_on(Cuda, const HeadsPlan& plan, const Tensor& rows, std::span<const Tensor> biases,
                     Tensor& y) {
-  cuda::rows(rows.size(0), rows.size(1),
-             SplitRow{plan, rows.data<float>(), of_each<const float>(biases), y.data<float>()});
+  const SplitFours split{plan, rows.data<float>(), of_each<const float>(biases), y.data<float>()};
+  using Four = cuda::Four<float>;
+  if (plan.d % 4 == 0 && Four::aligned(split.rows) && Four::aligned(split.y)) {
+    cuda::map(ceil_div(rows.size(0), SplitFours::kRows) * (rows.size(1) / 4), split);
+  } else {
+    cuda::map(rows.numel(), SplitEntry{split});
+  }
 }
 
 void merge_rows_on(Cuda, const HeadsPlan& plan, const Tensor& a, Tensor& rows) {

@@ -62,7 +62,7 @@ __device__ void store_entries(std::int64_t i, const cuda::Four<T>& factors, To* 
     cuda::Four<To> out;
 #pragma unroll
     for (int u = 0; u < 4; ++u) out.x[u] = f(factors.x[u], in.x[u]...);
-    out.store(to + i);
+    out.store_global(to + i);
   };
   if (cuda::Four<To>::aligned(to + i) && (... && cuda::Four<From>::aligned(from + i))) {
     return store(cuda::Four<From>::at(from + i)...);
