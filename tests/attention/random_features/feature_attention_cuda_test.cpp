@@ -183,6 +183,30 @@ TEST_CASE("performer's passes give zeros, and no gradient, to an example without
   }
 }
 
+TEST_CASE("performer's passes give the gradient of heads' shared maximum to the row that has it") {
+  if (!cuda_or_skip()) return;
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const Shape shape{2, 2, 20, 8};
+  const auto entries = [&](std::uint64_t seed, double least, double most) {
+    return random_tensor(shape, DType::f32, Device::cuda, seed, least, most);
+  };
+  attention::FeatureAttention a;
+  a.config = {.scale = 0.5, .epsilon = 0.1, .official = true, .scope = 2};
+  // Padding's products are zero, and all others negative.
+  a.q = entries(1, -1, 1), a.k = entries(2, -1, -0.5), a.v = entries(3, -1, 1);
+  a.mask = Tensor::full({2, 20}, 1, DType::f32, Device::cuda);
+  a.mask[1].slice(17, 18).fill(0);
+  a.w = random_tensor({9, 8}, DType::f32, Device::cuda, 4, 0.5, 1);
+  attention::feature_attention(a);
+  CHECK(a.key_position.to_vector()[1] == 17);
+  Tensor dout = entries(5, -1, 1);
+  dout[0].fill(0);
+  const Tensor dk = attention::feature_attention_backward(a, dout).dk;
+  CHECK(norm(dk[0]) == 0);
+  CHECK(norm(dk[1]) > 0);
+  for (int head = 0; head < 2; ++head) CHECK(norm(dk[1][head].slice(17, 18)) == 0);
+}
+
 TEST_CASE(
     "performer's passes are for as many features and as wide heads as they are compiled for") {
   if (!cuda_or_skip()) return;
