@@ -77,13 +77,13 @@ void check_both_ways(const std::vector<Tensor>& inputs, double f64_roundings, co
 /// Returns whether a model of that configuration records an op of that name for tokens of that
 /// shape.
 inline bool records(const std::string& op, Device device, const nn::ModelConfig& config,
-                    const Shape& tokens = {2, 8}) {
+                    const Shape& tokens = {2, 8}, const nn::StepContext& step = {}) {
   nn::Model model(config, DType::f32, device, 1);
   Tape tape;
   nn::ModelInput input;
   input.ids[0] = Tensor::zeros(tokens, DType::i32, device);
   input.mask[0] = Tensor::full(tokens, 1, DType::f32, device);
-  (void)model.logits(tape, input, {});
+  (void)model.logits(tape, input, step);
   const std::vector<std::string> recorded = names(tape);
   return std::find(recorded.begin(), recorded.end(), op) != recorded.end();
 }

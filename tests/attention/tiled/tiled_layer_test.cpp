@@ -2,6 +2,7 @@
 // one by one, at bf16 on CUDA.
 #include "attention/tiled/tiled_layer.hpp"
 
+#include <utility>
 #include <vector>
 
 #include "attention/tiled/tiled.hpp"
@@ -67,15 +68,17 @@ TiledOptions options_of(const Sizes& s) {
   return options;
 }
 
+Dropout dropout_of(const Sizes& s) { return {s.rate, {11, {}}, 5, s.N + 3}; }
+
+Var fused_layer(const Sizes& s, const std::vector<Var>& v, Var residual, const Tensor& mask) {
+  return tiled_layer(residual, v[0], {{v[1], v[3], v[5]}, {v[2], v[4], v[6]}, v[7], v[8]}, s.H,
+                     mask, options_of(s), dropout_of(s));
+}
 Var layer(const Sizes& s, const std::vector<Var>& v, Way way) {
-  const Dropout dropping{s.rate, {11, {}}, 5, s.N + 3};
   const TiledOptions options = options_of(s);
   const Tensor& x = v[0].value();
   const Tensor mask = mask_of(s, x.dtype(), x.device());
-  if (way == Way::fused) {
-    return tiled_layer(v[0], v[0], {{v[1], v[3], v[5]}, {v[2], v[4], v[6]}, v[7], v[8]}, s.H, mask,
-                       options, dropping);
-  }
+  if (way == Way::fused) return fused_layer(s, v, v[0], mask);
   const std::vector<Projection> projections = {{v[1], v[2]}, {v[3], v[4]}, {v[5], v[6]}};
   const std::vector<Var> heads = project_heads(v[0], projections, s.H);  // q, k, v
   const Tensor q = heads[0].value(), k = heads[1].value(), values = heads[2].value();
@@ -87,7 +90,7 @@ Var layer(const Sizes& s, const std::vector<Var>& v, Way way) {
                            g.add(1, d.dk);
                            g.add(2, d.dv);
                          });
-  return merge_heads(v[0], out, v[7], v[8], dropping);
+  return merge_heads(v[0], out, v[7], v[8], dropout_of(s));
 }
 
 }  // namespace
@@ -142,15 +145,25 @@ nn::ModelConfig wide_model() {
 TEST_CASE("a wide model with softmax at bf16 on CUDA has one op for a layer's attention") {
   const cuda_simulator::LaunchesOnly only;
   const PrecisionScope scope(Device::cuda, Precision::bf16);
-  const auto is_one = [](const nn::ModelConfig& config, std::int64_t examples = 2) {
-    const bool one = records("attention_layer", Device::cuda, config, {examples, 512});
-    CHECK(one != records("merge_heads", Device::cuda, config, {examples, 512}));
+  const auto is_one = [](const nn::ModelConfig& config, std::int64_t examples = 2,
+                         const nn::StepContext& step = {}) {
+    const bool one = records("attention_layer", Device::cuda, config, {examples, 512}, step);
+    CHECK(one != records("merge_heads", Device::cuda, config, {examples, 512}, step));
     return one;
   };
   CHECK(is_one(wide_model()));
   CHECK_FALSE(is_one(wide_model(), 1));  // too few rows for operands in bf16
+  nn::StepContext step;
+  step.observe = [](int, const Inputs&, const Tensor&) {};
+  CHECK_FALSE(is_one(wide_model(), 2, step));
+  step = {};
+  step.injected.resize(static_cast<std::size_t>(wide_model().layers));
+  CHECK_FALSE(is_one(wide_model(), 2, step));
   nn::ModelConfig other = wide_model();
   other.heads = 2;  // 128 wide
+  CHECK_FALSE(is_one(other));
+  other.width = 336;
+  other.heads = 8;  // 42 wide
   CHECK_FALSE(is_one(other));
   other = wide_model();
   other.positions = nn::Positions::rotary;
@@ -162,24 +175,55 @@ TEST_CASE("a wide model with softmax at bf16 on CUDA has one op for a layer's at
   CHECK_FALSE(is_one(wide_model()));
 }
 
+TEST_CASE("a layer's attention is one op for softmax that draws what it drops") {
+  const cuda_simulator::LaunchesOnly only;
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  const Tensor x = Tensor::empty({2, 512, 256}, DType::f32, Device::cuda);
+  const auto serves = [&](const TiledOptions& options) {
+    return serves_layer(x, x[0].slice(0, 256), 4, options);
+  };
+  CHECK(serves({}));
+  CHECK_FALSE(serves({.score = Score::gaussian}));
+  CHECK_FALSE(serves({.mask_queries = true}));
+  TiledOptions given;
+  given.dropout.keep = x;
+  CHECK_FALSE(serves(given));
+}
+
 TEST_CASE("a layer's attention refuses what does not fit, and gradients at another precision") {
   const cuda_simulator::LaunchesOnly only;
   const PrecisionScope scope(Device::cuda, Precision::bf16);
   const Sizes& s = kSizes[0];
-  const auto run = [&](const std::vector<Tensor>& inputs) {
+  std::vector<Tensor> inputs = inputs_of(s);
+  for (Tensor& t : inputs) t = t.to(DType::f32).to(Device::cuda);
+  const Tensor mask = mask_of(s, DType::f32, Device::cuda);
+  const auto run = [&](const std::vector<Tensor>& given, const Tensor& residual,
+                       const Tensor& given_mask) {
     Tape tape;
     std::vector<Var> v;
-    for (const Tensor& t : inputs) v.push_back(tape.input(t.to(DType::f32).to(Device::cuda)));
-    const Var y = layer(s, v, Way::fused);
+    for (const Tensor& t : given) v.push_back(tape.input(t));
+    const Var y = fused_layer(s, v, tape.input(residual), given_mask);
     const PrecisionScope changed(Device::cuda, Precision::tf32);
     tape.backward(y, y.value());
   };
-  CHECK_THROWS_WITH(run(inputs_of(s)),
+  CHECK_THROWS_WITH(run(inputs, inputs[0], mask),
                     "the gradient of attention_layer: expected products at bf16 on cuda");
-  std::vector<Tensor> inputs = inputs_of(s);
-  inputs[4] = inputs[4].slice(0, 8);
-  CHECK_THROWS_WITH(run(inputs), doctest::Contains("expected three weights of one shape [H D, E] "
-                                                   "and biases [H D]"));
+  CHECK_THROWS_WITH(run(inputs, inputs[0].slice(0, 1), mask),
+                    doctest::Contains("expected a residual [B, N, E] and a weight [E, H D]"));
+  CHECK_THROWS_WITH(run(inputs, inputs[0], mask.slice(0, 1)),
+                    doctest::Contains("expected mask [B, N]"));
+  CHECK_THROWS_WITH(run(inputs, inputs[0], mask.to(Device::cpu)),
+                    doctest::Contains("operands differ in dtype or device"));
+  // The bias of keys, then their weight.
+  const Tensor bias = std::exchange(inputs[4], inputs[4].to(Device::cpu));
+  CHECK_THROWS_WITH(run(inputs, inputs[0], mask),
+                    doctest::Contains("operands differ in dtype or device"));
+  constexpr const char* kThree = "expected three weights of one shape [H D, E] and biases [H D]";
+  inputs[4] = bias.slice(0, 8);
+  CHECK_THROWS_WITH(run(inputs, inputs[0], mask), doctest::Contains(kThree));
+  inputs[4] = bias;
+  inputs[3] = inputs[3].slice(0, 8);
+  CHECK_THROWS_WITH(run(inputs, inputs[0], mask), doctest::Contains(kThree));
 }
 
 TEST_CASE("what a layer keeps of its attention takes two bytes a number") {
