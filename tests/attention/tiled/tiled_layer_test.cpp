@@ -9,6 +9,7 @@
 #include "autograd/ops.hpp"
 #include "autograd/ops_heads.hpp"
 #include "tensor/core/on_device.hpp"
+#include "tensor/gemm/operand.hpp"
 #include "tests/support/both_ways.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
@@ -124,6 +125,35 @@ TEST_CASE("a layer's exact attention as one op has the bits of its steps, and gr
       }
     }
   });
+}
+
+TEST_CASE("a layer's tiles write nothing behind the rows of the last example") {
+  if (!cuda_or_skip()) return;
+  const PrecisionScope scope(Device::cuda, Precision::bf16);
+  constexpr std::int64_t B = 2, N = 3, H = 2, D = 4;
+  const auto entries = [](const Shape& shape) {
+    return random_tensor(shape, DType::f32, Device::cuda, 1);
+  };
+  const auto rounded = [](const Tensor& x) { return tensor::as_operand(x, DType::bf16); };
+  const auto with_one_more = [&](std::int64_t columns) {
+    return rounded(Tensor::full({B * N + 1, columns}, 3, DType::f32, Device::cuda));
+  };
+  const TiledPlan plan = tiled_plan("test", {B, H, N, D}, N, {}, Device::cuda);
+  const Tensor mask = Tensor::full({B, N}, 1, DType::f32, Device::cuda), bias = entries({H * D});
+  const Tensor out = with_one_more(H * D), drows = with_one_more(3 * H * D);
+  SavedTiles saved;
+  saved.out = out.slice(0, B * N);
+  saved.lse = entries({B, H, N});
+  Tensor gradient = drows.slice(0, B * N);
+  on_cuda([&](auto tag) {
+    tiled_layer_forward_on(tag, plan, entries({B * N, 3 * H * D}), std::vector<Tensor>(3, bias),
+                           mask, saved);
+    tiled_layer_backward_on(tag, plan, saved, mask, rounded(entries({B * N, H * D})), gradient);
+  });
+  for (const Tensor& rows : {out, drows}) {
+    const std::vector<double> last(static_cast<std::size_t>(rows.size(1)), 3);
+    CHECK(rows.slice(B * N, B * N + 1).to_vector() == last);
+  }
 }
 
 #ifdef SKYTAPE_CUDA_SIMULATED
