@@ -50,18 +50,28 @@ class Product {
     const memory::desc a({f.m, f.k}, memory::data_type::bf16, strides(f.op_a, f.m, f.k));
     const memory::desc b({f.k, f.n}, memory::data_type::bf16, strides(f.op_b, f.k, f.n));
     const memory::desc c({f.m, f.n}, memory::data_type::f32, memory::dims{f.ldc, 1});
+    a_ = memory(a, engine(), nullptr);  // run says where the numbers are
+    b_ = memory(b, engine(), nullptr);
+    c_ = memory(c, engine(), nullptr);
+    arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
     dnnl::primitive_attr attributes;
-    attributes.set_output_scales(0, {f.alpha});
     if (f.beta != 0) {
       dnnl::post_ops sum;
       sum.append_sum(f.beta);
       attributes.set_post_ops(sum);
     }
+#if DNNL_VERSION_MAJOR < 3
+    attributes.set_output_scales(0, {f.alpha});
     product_ = dnnl::matmul({{a, b, c}, attributes, engine()});
-    a_ = memory(a, engine(), nullptr);  // run says where the numbers are
-    b_ = memory(b, engine(), nullptr);
-    c_ = memory(c, engine(), nullptr);
-    arguments_ = {{DNNL_ARG_SRC, a_}, {DNNL_ARG_WEIGHTS, b_}, {DNNL_ARG_DST, c_}};
+#else  // alpha is an argument there: as an operation before the sum, 3.7 wrote some columns wrong
+    if (f.alpha != 1) {
+      attributes.set_scales_mask(DNNL_ARG_SRC, 0);
+      const memory alpha({{1}, memory::data_type::f32, memory::dims{1}}, engine());
+      *static_cast<float*>(alpha.get_data_handle()) = f.alpha;
+      arguments_.emplace(DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, alpha);
+    }
+    product_ = dnnl::matmul({engine(), a, b, c, attributes});
+#endif
   }
 
   void run(Bf16* a, Bf16* b, float* c) {
