@@ -20,6 +20,7 @@ SHELL     := /bin/bash
 # As many compilers as cores; a -j that you give wins. Several goals keep their order.
 MAKEFLAGS += --no-builtin-rules $(if $(filter 0,$(MAKELEVEL)$(word 2,$(MAKECMDGOALS))),-j$(shell nproc))
 PYTHON    ?= python3
+CLANG_FORMAT ?= $(or $(shell command -v clang-format-14),clang-format)
 MPICC     ?= $(shell command -v mpicc 2>/dev/null)
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(or $(shell command -v nvcc 2>/dev/null),$(wildcard $(CUDA_HOME)/bin/nvcc))
@@ -304,10 +305,14 @@ readme: lab ## write the generated tables of the pages
 readme-check: lab ## check the pages: tables current, what they name exists
 	train/scripts/readme.sh --check
 FORMATTED = $(call find,$(DIRS) tests,*.[ch]pp) $(call find,$(DIRS) tests,*.cu) $(wildcard tests/cuda_simulator/*.h)
-format: ## format all sources
-	@clang-format -i $(FORMATTED)
+# Each version breaks the lines of some files in its own way.
+FORMATTER_SAYS = $(shell $(CLANG_FORMAT) --version 2>&1)
+FORMATTER = $(if $(findstring version 14.,$(FORMATTER_SAYS)),$(CLANG_FORMAT),$(error $@: $(CLANG_FORMAT) says '$(FORMATTER_SAYS)'; expected version 14; \
+  to install it: python3 -m venv venv && venv/bin/pip install clang-format==14.0.6, then CLANG_FORMAT=venv/bin/clang-format))
+format: ## format all sources, by clang-format 14: CLANG_FORMAT=
+	@$(FORMATTER) -i $(FORMATTED)
 format-check:
-	@clang-format --dry-run -Werror $(FORMATTED)
+	@$(FORMATTER) --dry-run -Werror $(FORMATTED)
 
 # ---- help ------------------------------------------------------------------------------------
 PREFIX ?= /usr/local

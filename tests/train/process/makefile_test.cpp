@@ -143,6 +143,22 @@ TEST_CASE("make check fails where clang-tidy is absent, fails or has nothing to 
   CHECK(contains(tree.run(check), "0 findings\nexit status 1"));
 }
 
+TEST_CASE("make format is by clang-format 14 alone, and says how to get it") {
+  const Tree tree;
+  const auto format_by = [&](const std::string& version) {
+    tree.executable("formatter", "#!/bin/sh\ncase $1 in --version) echo clang-format version " +
+                                     version + " ;; *) echo \"$@\" >>ran ;; esac\n");
+    return tree.run("make format CLANG_FORMAT=./formatter");
+  };
+  const std::string newer = format_by("19.1.7");
+  CAPTURE(newer);
+  CHECK(contains(newer, "./formatter says 'clang-format version 19.1.7'; expected version 14"));
+  CHECK(contains(newer, "exit status 2"));
+  CHECK_FALSE(tree.has("ran"));
+  CHECK(format_by("14.0.6") == "exit status 0");
+  CHECK(contains(tree.read("ran"), "-i attention/softmax.cpp"));
+}
+
 TEST_CASE("make refuses values that an option does not know, from the environment, too") {
   const Tree tree;
   for (const char* wrong : {"MODE=Release", "CUDA=yes", "MPI=yes", "PORTABLE=yes", "DNNL=no",
