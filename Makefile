@@ -295,7 +295,7 @@ compile_commands: ## compile_commands.json, from which clangd knows how each fil
 	    printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", n++ ? ",\n" : "", dir, file, $$0 } \
 	  END { print "\n]" }' > compile_commands.json
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
-	@clang++ --version >/dev/null || { echo 'fuzz: no clang++ here; to install it: apt-get install clang libomp-dev libclang-rt-14-dev'; exit 1; }
+	@clang++ --version >/dev/null || { echo 'fuzz: no clang++ here; to install it: apt-get install clang libomp-dev libclang-rt-dev'; exit 1; }
 	@$(MAKE) --no-print-directory MODE=fuzz CXX=clang++ CUDA=0 MPI=0 build/fuzz-cpu/readers
 	@train/scripts/fuzz.sh build/fuzz-cpu/readers
 check: format-check build/recipes.inc ## formatting and clang-tidy
