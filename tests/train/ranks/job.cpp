@@ -53,6 +53,8 @@ bool mpirun_or_skip() {
   ::setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
   ::setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
   ::setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+  ::setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 1);  // from Open MPI 5 on
+  ::setenv("PRTE_MCA_hwloc_default_binding_policy", "none", 1);
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);  // who waits leaves the core to who computes
   const std::string asked = program_path() + " --version | grep -q 'MPI .*not built in'";
   const std::string launcher = mpirun() + " --version > /dev/null 2>&1";
