@@ -186,15 +186,15 @@ TEST_CASE("a header whose checksum fits is refused where its numbers do not fit 
 
 TEST_CASE("splits of different preparations are not taken for one set") {
   Folder folder;
-  const TaskInfo& task = small_listops(folder.path() / "a", 50, 1, 1);
+  const auto a = folder.path() / "a";
+  const TaskInfo& task = small_listops(a, 50, 1, 1);
   small_listops(folder.path() / "b", 50, 1, 2);
   std::filesystem::copy_file(folder.path() / "b/listops/dev.skydata",
                              folder.path() / "a/listops/dev.skydata",
                              std::filesystem::copy_options::overwrite_existing);
-  CHECK_FALSE(is_prepared(task, folder.path() / "a"));
-  CHECK(error_of<DataError>([&] {
-          (void)open(task, folder.path() / "a", "train");
-        }).find("not of one preparation") != std::string::npos);
+  CHECK_FALSE(is_prepared(task, a));
+  CHECK(error_of<DataError>([&] { (void)open(task, a, "train"); }).find("not of one preparation") !=
+        std::string::npos);
   std::filesystem::copy_file(folder.path() / "b/listops/test.skydata",
                              folder.path() / "b/listops/train.skydata",
                              std::filesystem::copy_options::overwrite_existing);

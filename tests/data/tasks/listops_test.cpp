@@ -141,10 +141,11 @@ TEST_CASE("official text has one bracket pair per argument and one for the close
 TEST_CASE("the generated set does not depend on the thread count, only on the seed") {
   Folder folder;
   const auto print = [&](const char* name, int threads, uint64_t seed) {
-    const TaskInfo& task = small_listops(folder.path() / name, 3000, threads, seed);
+    const auto root = folder.path() / name;
+    const TaskInfo& task = small_listops(root, 3000, threads, seed);
     std::string prints;
     for (const char* split : {"train", "dev", "test"}) {
-      prints += open(task, folder.path() / name, split).fingerprint() + " ";
+      prints += open(task, root, split).fingerprint() + " ";
     }
     return prints;
   };

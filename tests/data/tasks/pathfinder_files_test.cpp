@@ -92,20 +92,21 @@ TEST_CASE("a generated set does not depend on the thread count and survives expo
     const char* const name = side == 32 ? "pathfinder" : "pathx";
     const int images = side == 32 ? 40 : 10;
     Folder folder;
-    const TaskInfo& task = small_pathfinder(folder.path() / "one", 1, name, images);
+    const auto one = folder.path() / "one";
+    const TaskInfo& task = small_pathfinder(one, 1, name, images);
     small_pathfinder(folder.path() / "two", 2, name, images);
-    CHECK(prints(task, folder.path() / "one") == prints(task, folder.path() / "two"));
-    CHECK(open(task, folder.path() / "one", "train").size() == images - images / 5);
-    CHECK(open(task, folder.path() / "one", "dev").size() == images / 10);
+    CHECK(prints(task, one) == prints(task, folder.path() / "two"));
+    CHECK(open(task, one, "train").size() == images - images / 5);
+    CHECK(open(task, one, "dev").size() == images / 10);
     const auto files = folder.path() / "files";
-    export_official(task, folder.path() / "one", files);
+    export_official(task, one, files);
     const auto size = files / ("pathfinder" + std::to_string(side));
     const auto set = size / "curv_contour_length_14";
     CHECK(read_file(set / "metadata/0.npy").starts_with("imgs/0 sample_0.png 0 "));
     Warnings warnings;
     for (const auto& from : {files, size, set}) {
       CHECK(preparing(task, from, folder.path() / "again", &warnings).empty());
-      CHECK(prints(task, folder.path() / "one") == prints(task, folder.path() / "again"));
+      CHECK(prints(task, one) == prints(task, folder.path() / "again"));
     }
     REQUIRE(warnings.size() == 3);
     CHECK(contains(warnings[0], " images, the official set has 200000"));
@@ -204,8 +205,9 @@ TEST_CASE("two processes that generate into one folder end in one good set") {
         std::make_unique<test::Program>(scratch, arguments(root, {"--limit", "400", "--force"})));
   }
   for (const auto& program : programs) CHECK(program->wait().code == 0);
-  const TaskInfo& task = small_pathfinder(folder.path() / "alone", 1, "pathfinder", 400);
-  CHECK(prints(task, root) == prints(task, folder.path() / "alone"));
+  const auto alone = folder.path() / "alone";
+  const TaskInfo& task = small_pathfinder(alone, 1, "pathfinder", 400);
+  CHECK(prints(task, root) == prints(task, alone));
   for (const auto& entry : std::filesystem::directory_iterator(root / "pathfinder")) {
     CHECK(entry.path().extension() != ".tmp");
   }
@@ -263,8 +265,9 @@ TEST_CASE("PNG files round-trip, broken ones are refused by name") {
 
 TEST_CASE("empty images are skipped with a warning, missing, wrong-sized and cut ones refused") {
   Folder folder;
-  const TaskInfo& task = small_pathfinder(folder.path() / "made", 1);
-  export_official(task, folder.path() / "made", folder.path() / "files");
+  const auto made = folder.path() / "made";
+  const TaskInfo& task = small_pathfinder(made, 1);
+  export_official(task, made, folder.path() / "files");
   const auto from = folder.path() / "files", root = folder.path() / "root";
   const std::string name = "files/pathfinder32/curv_contour_length_14/imgs/0/sample_7.png";
   const std::string good = read_file(folder.path() / name);
