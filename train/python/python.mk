@@ -1,10 +1,11 @@
 # The Python module: `make python` builds it into build/python/skytape for the interpreter PYTHON,
-# which needs nanobind (PyPI), and Python 3.10 typing_extensions, too. Read by the Makefile for these
-# goals alone.
+# which needs Python.h, nanobind (PyPI), and Python 3.10 typing_extensions, too. Read by the Makefile
+# for these goals alone.
 PY        := "$(PYTHON)"# its path may have blanks
-PY_SUFFIX := $(shell $(PY) -c 'import nanobind, sys, sysconfig; sys.version_info < (3, 11) and __import__("typing_extensions"); \
-  print(sysconfig.get_config_var("EXT_SUFFIX"))')
-$(if $(PY_SUFFIX),,$(error python: $(PYTHON) lacks a module; to install what is needed: $(PYTHON) -m pip install nanobind typing_extensions))
+PY_SUFFIX := $(shell $(PY) -c 'import nanobind, os, sys, sysconfig; sys.version_info < (3, 11) and __import__("typing_extensions"); \
+  os.stat(sysconfig.get_path("include") + "/Python.h"); print(sysconfig.get_config_var("EXT_SUFFIX"))')
+$(if $(PY_SUFFIX),,$(error python: $(PYTHON) lacks what the line above names; to install it: apt-get install python3-dev python3-venv, \
+  python3 -m venv venv && venv/bin/pip install nanobind typing_extensions, then PYTHON=venv/bin/python))
 PY_ENGINE := _engine$(PY_SUFFIX)
 P         := $B/python/$(PY_SUFFIX:.%=%)# its objects
 PY_OBJ    := $(patsubst %,$P/%.o,$(wildcard train/python/*.cpp))

@@ -143,6 +143,18 @@ TEST_CASE("make check fails where clang-tidy is absent, fails or has nothing to 
   CHECK(contains(tree.run(check), "0 findings\nexit status 1"));
 }
 
+TEST_CASE("make python without nanobind says how to get it where pip may not change the system") {
+  const Tree tree;
+  fs::create_directories(tree.folder.path() / "train/python");
+  fs::copy("train/python/python.mk", tree.folder.path() / "train/python/python.mk");
+  tree.executable("python", "#!/bin/sh\necho \"No module named 'nanobind'\" >&2\nexit 1\n");
+  const std::string said = tree.run("make python PYTHON=./python");
+  CAPTURE(said);
+  CHECK(contains(said, "No module named 'nanobind'\n"));
+  CHECK(contains(said, "python3 -m venv venv && venv/bin/pip install nanobind"));
+  CHECK(contains(said, "exit status 2"));
+}
+
 TEST_CASE("make format is by clang-format 14 alone, and says how to get it") {
   const Tree tree;
   const auto format_by = [&](const std::string& version) {
