@@ -126,7 +126,7 @@ case "${1:-}" in
     fi
     if [ ${#missing_required[@]} -gt 0 ]; then
       echo "skytape: missing: ${missing_required[*]}. Install with:" >&2
-      echo "  sudo apt-get install ${missing_required[*]} ${missing_optional[*]}" >&2
+      echo "  sudo apt-get update && sudo apt-get install ${missing_required[*]} ${missing_optional[*]}" >&2
       exit 1
     fi
     [ ${#missing_optional[@]} -eq 0 ] || echo "skytape: building without ${missing_optional[*]} (make doctor says what is lost)" >&2

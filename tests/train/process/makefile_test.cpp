@@ -241,6 +241,7 @@ TEST_CASE(
       tree.run("PATH=only CXX=g++ /bin/bash train/scripts/dependencies.sh --install");
   CAPTURE(bare);
   CHECK(contains(bare, "missing: g++ libfmt-dev libeigen3-dev"));
+  CHECK(contains(bare, "\n  sudo apt-get update && sudo apt-get install g++ libfmt-dev"));
   CHECK(contains(bare, "exit status 1"));
 }
 
