@@ -1,5 +1,7 @@
 #include "attention/registry.hpp"
 
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tensor/core/suggest.hpp"
@@ -19,7 +21,7 @@ std::span<const Spec> registry() {
   return specs;
 }
 
-const Spec& find(const std::string& name) {
+const Spec& find(std::string_view name) {
   std::vector<std::string> names;
   for (const Spec& spec : registry()) {
     if (spec.name == name) return spec;

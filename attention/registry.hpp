@@ -3,7 +3,7 @@
 
 #include <memory>
 #include <span>
-#include <string>
+#include <string_view>
 #include <utility>
 
 #include "attention/method.hpp"
@@ -37,6 +37,6 @@ template <class T, class Config>
 [[nodiscard]] std::span<const Spec> registry();
 
 /// The method of that name; UsageError with the known names and the nearest one otherwise.
-[[nodiscard]] const Spec& find(const std::string& name);
+[[nodiscard]] const Spec& find(std::string_view name);
 
 }  // namespace skytape::attention
