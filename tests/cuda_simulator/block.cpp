@@ -76,6 +76,7 @@ struct Thread {
     std::array<float, 32> sums;
   };
   std::list<Begun> begun;
+  bool sums_fenced = false;  // since it waited last, when the sums may have been written
   unsigned products = 0;
   unsigned votes = 0;  // of the whole block, __syncthreads_or
 };
@@ -227,6 +228,7 @@ class Multiprocessor {
   }
 
   void fence_async_proxy() { threads_[running_].unfenced = false; }
+  void wgmma_fence() { threads_[running_].sums_fenced = true; }
   std::uint32_t shared_address(const void* at) {
     if (!own_block().holds(at)) fail("an address: not in dynamic shared memory");
     return static_cast<std::uint32_t>(static_cast<const unsigned char*>(at) -
@@ -237,6 +239,7 @@ class Multiprocessor {
       if (t.unfenced) fail("wgmma: copies to shared memory are not fenced");
     }
     Thread& t = threads_[running_];
+    if (!t.sums_fenced) fail("wgmma: no wgmma.fence since the thread waited last, or at all");
     ++t.products;
     for (Thread::Begun& b : t.begun) {
       if (b.target == d) return b.sums.data();
@@ -250,6 +253,7 @@ class Multiprocessor {
     Thread& t = threads_[running_];
     for (const Thread::Begun& b : t.begun) std::copy_n(b.sums.data(), 32, b.target);
     t.begun.clear();
+    t.sums_fenced = false;
   }
   void read_eight_of_b(std::uint64_t descriptor, int row, int column, std::uint16_t (&eight)[8]) {
     const auto field = [&](int from) {  // in units of 16 bytes
@@ -537,6 +541,7 @@ std::uint32_t shared_address(const void* at) {
   return Multiprocessor::current().shared_address(at);
 }
 void fence_async_proxy() { Multiprocessor::current().fence_async_proxy(); }
+void wgmma_fence() { Multiprocessor::current().wgmma_fence(); }
 float* begun_sums(float (&d)[32]) { return Multiprocessor::current().begun_sums(d); }
 void read_eight_of_b(std::uint64_t descriptor, int row, int column, std::uint16_t (&eight)[8]) {
   Multiprocessor::current().read_eight_of_b(descriptor, row, column, eight);

@@ -59,10 +59,11 @@ inline void ldmatrix_x4_trans(std::uint32_t (&r)[4], const std::uint16_t* row) {
 [[nodiscard]] std::uint32_t shared_address(const void* at);
 /// fence.proxy.async: what the thread wrote to shared memory is seen by wgmma, after a barrier.
 void fence_async_proxy();
-inline void wgmma_fence() {}
+/// wgmma.fence: what the thread wrote to sums is there for the products that follow.
+void wgmma_fence();
 /// wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 with A in registers: d += a b when it is
-/// waited for; until then d holds NaN. An error where a thread's copies to shared memory are not
-/// fenced, or the descriptor is not of rows with the 128-byte swizzle.
+/// waited for; until then d holds NaN. An error where a thread's copies to shared memory or its
+/// sums are not fenced, or the descriptor is not of rows with the 128-byte swizzle.
 void begin_wgmma(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b, bool transposed);
 template <bool kTransposed>
 void wgmma_m64n64k16_bf16(float (&d)[32], const std::uint32_t (&a)[4], std::uint64_t b) {

@@ -120,8 +120,8 @@ Sample rounds() {
   return std::move(s).drawn();
 }
 
-/// Heads with own orders and places, of 80 nominal tokens: the second sees nothing but the keys
-/// that everybody sees.
+/// Heads with own orders and places, of 80 nominal tokens: the first sees nothing but the keys that
+/// everybody sees.
 Sample views() {
   const std::vector<std::int32_t> all = {0, 1, 2, 3};
   Sample s("views", 70, 8, 20, {all, all, all, all});
@@ -139,7 +139,7 @@ Sample views() {
   s.pattern.token = integers(token, {1, 2, 80});
   s.pattern.query_place = integers(query, {2, 80});
   s.pattern.key_place = integers(key, {2, 80});
-  s.pattern.reach = integers({1, -1}, {2});
+  s.pattern.reach = integers({-1, 1}, {2});
   return std::move(s).drawn();
 }
 

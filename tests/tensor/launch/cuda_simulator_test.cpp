@@ -105,7 +105,7 @@ void load_matrix(float* x, int m, bool transposed, int shift) {
   x[2 * lane] = static_cast<float>(r[m] & 0xffffu);
   x[2 * lane + 1] = static_cast<float>(r[m] >> 16);
 }
-enum class Fault { none, unfenced, unawaited, apart, unswizzled };
+enum class Fault { none, unfenced, sums_unfenced, unawaited, apart, unswizzled };
 /// x = row 63 of A B by four warps, where A's rows 56 to 63 are twos, the others ones, and B's
 /// columns are numbers 16 to 31 of 64 rows in shared memory; number c of row r is r + 1 if c = r,
 /// else 0.
@@ -130,6 +130,7 @@ void multiply_together(float* x, Fault fault) {
   const std::uint64_t columns = cuda_simulator::shared_address(shared + 16) / 16 |
                                 std::uint64_t{1024 / 16} << 32 | swizzle << 62;
   float sums[32] = {};
+  if (fault != Fault::sums_unfenced) cuda_simulator::wgmma_fence();
   if (fault != Fault::apart || threadIdx.x >= 32) {
     cuda_simulator::wgmma_m64n64k16_bf16<false>(sums, {ones, last, ones, last}, columns);
   }
@@ -332,6 +333,7 @@ TEST_CASE("four warps multiply by what they fenced, together, and wait for the s
   REQUIRE(run(Fault::unawaited).empty());
   CHECK(std::isnan(bench.read()[20]));
   CHECK(mentions(run(Fault::unfenced), "copies to shared memory are not fenced"));
+  CHECK(mentions(run(Fault::sums_unfenced), "no wgmma.fence since the thread waited last"));
   CHECK(mentions(run(Fault::apart), "has begun 1 products, the first of its four warps 0"));
   CHECK(mentions(run(Fault::unswizzled), "not the 128-byte swizzle"));
 }
