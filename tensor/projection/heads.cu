@@ -90,7 +90,7 @@ struct SplitFours {
   }
 };
 
-/// Entry (i, j) of such rows, i of all entries, for heads of any width.
+/// Entry e of all entries of such rows, for heads of any width.
 struct SplitEntry {
   SplitFours of;
   __device__ void operator()(std::int64_t e) const {
