@@ -154,12 +154,13 @@ PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers json)
 all: build/skytape build/libskytape.a ## build what this machine can build
 lab: all build/skytape-lab ## build the laboratory too: benchmarks, studies, grids of runs, goldens
 # Stamps that change only when their text does: other flags rebuild everything, another revision
-# rebuilds the one file that prints it, other sources or libraries link again what is linked.
+# or another MPI rebuilds the one file that names it, other sources or libraries link again what is linked.
 KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))
-COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(FOR_CUDA) $(DNNL) $(MPI_SAYS)| $(NVCC) $(ALL_NVCCFLAGS)
+COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(FOR_CUDA) $(DNNL) | $(NVCC) $(ALL_NVCCFLAGS)
 stamp = mkdir -p $(@D); $(1) > $@.now; cmp -s $@.now $@ || cp $@.now $@
 $B/flags: FORCE ; @$(call stamp,echo '$(COMPILERS)')
 $B/revision: FORCE ; @$(call stamp,echo '$(REVISION)')
+$B/mpi: FORCE ; @$(call stamp,echo '$(MPI_SAYS)')
 $B/linked: FORCE ; @$(call stamp,echo $(call quoted,$(CPU_SRC) $(CUDA_SRC) $(LAB_SRC) $(TEST_SRC) $(LDFLAGS) $(LIBS) $(LDLIBS)))
 $(PCH)/flags: FORCE ; @$(call stamp,echo '$(CXX) $(HEADER_FLAGS) $(KINDS)')
 build/recipes: FORCE ; @$(call stamp,echo $(RECIPES))
@@ -183,6 +184,7 @@ build/recipes.inc: $(RECIPES) build/recipes
 	@for f in $(RECIPES); do printf '{"%s", R"recipe(' $$(basename $$f .recipe); cat $$f; echo ')recipe"},'; done > $@.now; mv $@.now $@
 $B/train/config/recipes.cpp.o: build/recipes.inc
 $B/train/process/version.cpp.o: $B/revision CITATION.cff
+$B/train/ranks/mpi.cpp.o: $B/mpi
 $B/libskytape.a: $(OBJ)
 $B/libskytape-lab.a: $(LAB_OBJ)
 $B/libskytape.a $B/libskytape-lab.a $B/readers.a: $B/linked
