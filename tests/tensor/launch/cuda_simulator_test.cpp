@@ -180,8 +180,8 @@ void give_to_other(float* x, bool before, bool after) {
   if (threadIdx.x < 16) x[16 * blockIdx.x + threadIdx.x] = shared[threadIdx.x];
   __cluster_barrier_wait();
 }
-/// The first block ends before the second one writes to it.
-void write_late(float*) {
+/// The first block ends before the second one writes to it. Unused where races are not watched.
+[[maybe_unused]] void write_late(float*) {
   auto* const shared = reinterpret_cast<float*>(cuda_simulator::dynamic_shared());
   __cluster_barrier_wait();
   if (blockIdx.x == 0) return;
@@ -195,8 +195,8 @@ void end_early(float* x) {
 }
 
 /// Warps write byte 0 of `own` bytes each, which overlap where own is 0, and read the other's after
-/// `barriers` barriers; then warp 0 writes its byte again.
-void touch_bytes(float* x, int own, int barriers) {
+/// `barriers` barriers; then warp 0 writes its byte again. Unused where races are not watched.
+[[maybe_unused]] void touch_bytes(float* x, int own, int barriers) {
   auto& bytes = cuda_simulator::shared<unsigned char[64]>();
   const unsigned warp = threadIdx.x / 32;
   if (threadIdx.x % 32 == 0) bytes[warp * own] = 1;
