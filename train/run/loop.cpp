@@ -121,14 +121,13 @@ Evaluation evaluate_split(OpenRun& run, const data::Dataset& split, std::int64_t
   }
 }
 
-/// Evaluates on dev if it is time to, and keeps the best weights. `last` becomes the evaluation,
-/// unless a signal cut it short.
-void evaluate_dev_if_due(OpenRun& run, Reporter& reporter, std::optional<Evaluation>& last) {
+/// Evaluates on dev if it is time to, and keeps the best weights. If they are the ones to test so
+/// far, `selected` becomes their evaluation. One that a signal cut short counts for nothing.
+void evaluate_dev_if_due(OpenRun& run, Reporter& reporter, std::optional<Evaluation>& selected) {
   if (!evaluation_due(run)) return;
   const RunConfig& config = run.config;
   const Evaluation dev = evaluate_split(run, run.splits.dev, config.eval_examples, "dev", reporter);
   if (dev.interrupted) return;
-  last = dev;
   RunState& state = run.state;
   state.evaluated = state.step;
   reporter.evaluation(dev);
@@ -137,9 +136,9 @@ void evaluate_dev_if_due(OpenRun& run, Reporter& reporter, std::optional<Evaluat
         run.splits.dev.name(), {state.step, state.train_seconds, state.tokens, dev.accuracy});
     if (!passed.empty()) reporter.line(passed);
   }
-  if (select(config, dev, state) && config.select != Select::last) {
-    save(run, best_file(run.options.out));
-  }
+  const bool best = select(config, dev, state);
+  if (best || config.select == Select::last) selected = dev;
+  if (best && config.select != Select::last) save(run, best_file(run.options.out));
 }
 
 int stop(int signal, Reporter& reporter) {
@@ -188,13 +187,14 @@ std::int64_t load_selected(OpenRun& run, Reporter& reporter) {
   return step;
 }
 
-/// Dev and test with the selected weights, over whole splits unless final_examples says less.
-/// Returns the exit code.
-int test_selected(OpenRun& run, Reporter& reporter) {
+/// Dev and test with the selected weights, over whole splits unless final_examples says less. `dev`:
+/// what this process knows of them already. Returns the exit code.
+int test_selected(OpenRun& run, const std::optional<Evaluation>& dev, Reporter& reporter) {
   Outcome outcome = outcome_of(run);
   outcome.selected_step = load_selected(run, reporter);
   const std::int64_t examples = run.config.final_examples;
-  outcome.dev = evaluate_split(run, run.splits.dev, examples, "dev", reporter);
+  const bool known = dev && examples == run.config.eval_examples;
+  outcome.dev = known ? *dev : evaluate_split(run, run.splits.dev, examples, "dev", reporter);
   if (!outcome.dev.interrupted) {
     outcome.test = evaluate_split(run, run.splits.test, examples, "test", reporter);
   }
@@ -252,7 +252,7 @@ int run_phase(const RunConfig& wanted, const TrainOptions& options) {
   reset_peak_bytes(config.device);
   data::Loader loader(training_batches(config, run.splits.train, run.state.cursor));
   const double waited_before = run.state.waited_seconds;
-  std::optional<Evaluation> dev;  // the last one, if this process made it
+  std::optional<Evaluation> dev;  // of the weights to test, if this process made it
 
   evaluate_dev_if_due(run, reporter, dev);  // a resumed run may owe one
   while (!is_over(run)) {
@@ -266,7 +266,7 @@ int run_phase(const RunConfig& wanted, const TrainOptions& options) {
   }
   save(run, last_file(options.out));
   return predicts_masked(config) ? finish_pretraining(run, dev, reporter)
-                                 : test_selected(run, reporter);
+                                 : test_selected(run, dev, reporter);
 }
 
 }  // namespace skytape::train
