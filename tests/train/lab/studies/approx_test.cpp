@@ -1,6 +1,7 @@
 #include "train/lab/studies/approx.hpp"
 
 #include <cmath>
+#include <string_view>
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
@@ -31,7 +32,7 @@ ApproxOptions small(std::vector<std::string> methods) {
   return options;
 }
 
-const ApproxCell& cell(const std::vector<ApproxCell>& cells, const std::string& method,
+const ApproxCell& cell(const std::vector<ApproxCell>& cells, std::string_view method,
                        std::optional<std::int64_t> features) {
   for (const ApproxCell& c : cells) {
     if (c.method == method && c.features == features) return c;
