@@ -189,7 +189,8 @@ std::vector<std::int32_t> SentencePiece::encode(std::string_view text,
                                                 const std::string& place) const {
   (void)decode_utf8(text, place);  // the library would replace what is no UTF-8
   std::vector<int> tokens;
-  const auto status = library_->processor.Encode(text, &tokens);
+  // From its parts: release 0.1.96 (Ubuntu 22.04) has a string_view of its own.
+  const auto status = library_->processor.Encode({text.data(), text.size()}, &tokens);
   if (!status.ok()) {
     throw DataError(fmt::format("{}: SentencePiece: {}", place, reason_of(status)));
   }
