@@ -17,6 +17,7 @@ done <<'NAMES'
 listops/curves-listops curves-listops
 mlm/mlm-steps mlm-steps
 approx-fresh/softmax-relative-close-up approx-fresh
+arena-image/arena arena-image
 arena-text/arena arena-text
 approx-fresh/kernelized-relative approx-kernelized
 cost-length/cost_length cost-length
