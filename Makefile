@@ -153,8 +153,8 @@ PRECOMPILED    := $(patsubst %,$(PCH)/%.hpp.gch,loops engine callers json)
 # ---- rules -----------------------------------------------------------------------------------
 all: build/skytape build/libskytape.a ## build what this machine can build
 lab: all build/skytape-lab ## build the laboratory too: benchmarks, studies, grids of runs, goldens
-# Stamps that change only when their text does: other flags rebuild everything, another revision
-# or another MPI rebuilds the one file that names it, other sources or libraries link again what is linked.
+# Stamps that change only when their text does: other flags rebuild everything, another revision or
+# MPI the one file that reads it, and other sources or libraries link again what is linked.
 KINDS     = $(foreach k,loops callers,$(OPTIMISE_$(MODE)_$k))
 COMPILERS = $(CXX) $(ALL_CXXFLAGS) $(RACES) $(KINDS) $(OPTIONAL) $(FOR_CUDA) $(DNNL) | $(NVCC) $(ALL_NVCCFLAGS)
 stamp = mkdir -p $(@D); $(1) > $@.now; cmp -s $@.now $@ || cp $@.now $@

@@ -214,8 +214,8 @@ int test_selected(OpenRun& run, const std::optional<Evaluation>& dev, Reporter& 
   return 0;
 }
 
-/// Finishes pre-training by evaluating hidden tokens of the dev split, unless `dev` has the scores
-/// of an earlier process. The test split is not looked at. Returns the exit code.
+/// Finishes pre-training by evaluating hidden tokens of the dev split, unless this process has made
+/// that evaluation: `dev`. The test split is not looked at. Returns the exit code.
 int finish_pretraining(OpenRun& run, const std::optional<Evaluation>& dev, Reporter& reporter) {
   Outcome outcome = outcome_of(run);
   outcome.dev =
