@@ -90,9 +90,8 @@ template <class L, int kWidth> struct Block {
   }
   /// W, rounded to bf16.
   __device__ void load_w(Tall& to) const {
-    planes::load<L>(s.w + own(s.width), s.size, s.width, to, [](int, float x) {
-      return float(std::bit_cast<Bf16>(cuda::ptx::round_bf16(x)));
-    });
+    planes::load<L>(s.w + own(s.width), s.size, s.width, to,
+                    [](int, float x) { return float(Bf16(x)); });
   }
   /// R times rows of an array [G, L, J].
   __device__ void load_scaled(const float* from, Tall& to) const {

@@ -2,7 +2,6 @@
 #include "tensor/gemm/operand.hpp"
 
 #include "tensor/core/bf16.hpp"
-#include "tensor/gemm/tensor_core.hpp"
 #include "tensor/launch/columns.hpp"
 #include "tensor/launch/four.hpp"
 #include "tensor/random/dropout_fours.hpp"
@@ -12,12 +11,10 @@
 namespace skytape::tensor {
 namespace {
 
-__device__ Bf16 rounded(float x) { return std::bit_cast<Bf16>(cuda::ptx::round_bf16(x)); }
-
 __device__ cuda::Four<Bf16> rounded(const cuda::Four<float>& x) {
   cuda::Four<Bf16> y;
 #pragma unroll
-  for (int u = 0; u < 4; ++u) y.x[u] = rounded(x.x[u]);
+  for (int u = 0; u < 4; ++u) y.x[u] = Bf16(x.x[u]);
   return y;
 }
 
@@ -53,7 +50,7 @@ struct RoundedEntry {
   }
 
   __device__ float store(std::int64_t i, std::int64_t j, float value) const {
-    y[i * n + j] = rounded(value);
+    y[i * n + j] = Bf16(value);
     return value;
   }
 };
@@ -82,16 +79,18 @@ struct DroppedEntry {
   [[nodiscard]] bool has_fours() const {
     return rounded.has_fours() && rounded.n % philox::kChunk == 0 && tensor::has_fours(plan);
   }
-  __device__ cuda::Four<float> load(std::int64_t i, std::int64_t j) const {
-    return rounded.load(i, j);
+  struct Loaded {
+    cuda::Four<float> values;
+    std::uint64_t step;  // read here, as no read may overtake what four() stores
+  };
+  __device__ Loaded load(std::int64_t i, std::int64_t j) const {
+    return {rounded.load(i, j), philox::step_of(plan.step)};
   }
-  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j,
-                                    cuda::Four<float> values) const {
+  __device__ cuda::Four<float> four(std::int64_t i, std::int64_t j, Loaded loaded) const {
     const std::int64_t chunk = element(i, j) / philox::kChunk;
-    const unsigned kept =
-        philox::kept_fours(plan.key, philox::step_of(plan.step), chunk, chunk, plan.threshold);
-    philox::keep(values, kept, static_cast<float>(plan.scale));
-    return rounded.four(i, j, values);
+    const unsigned kept = philox::kept_fours(plan.key, loaded.step, chunk, chunk, plan.threshold);
+    philox::keep(loaded.values, kept, static_cast<float>(plan.scale));
+    return rounded.four(i, j, loaded.values);
   }
 };
 

@@ -15,6 +15,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "tensor/core/bf16.hpp"
 #include "tensor/gemm/precision.hpp"
 #include "tensor/launch/cuda.hpp"
 #include "tensor/launch/fast_math.hpp"
@@ -52,18 +53,12 @@ using cuda_simulator::ldmatrix_x4;
 using cuda_simulator::ldmatrix_x4_trans;
 using cuda_simulator::mma_m16n8k16_bf16;
 using cuda_simulator::mma_m16n8k8_tf32;
-using cuda_simulator::round_bf16;
 using cuda_simulator::round_tf32;
 using cuda_simulator::round_two_bf16;
 #else
 __device__ __forceinline__ std::uint32_t round_tf32(float x) {
   std::uint32_t result;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(result) : "f"(x));
-  return result;
-}
-__device__ __forceinline__ std::uint16_t round_bf16(float x) {
-  std::uint16_t result;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result) : "f"(x));
   return result;
 }
 /// Two together; the first is the lower half.
@@ -193,7 +188,7 @@ template <> struct TensorCore<Precision::bf16> {
     std::uint32_t r[2];
   };
 
-  __device__ static Number rounded(float x) { return ptx::round_bf16(x); }
+  __device__ static Number rounded(float x) { return Bf16(x).bits; }
   __device__ static float value(Number n) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(n) << 16);
   }

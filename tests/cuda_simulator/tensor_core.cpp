@@ -144,11 +144,6 @@ std::uint32_t round_tf32(float x) {
   if ((bits & 0x7f800000u) == 0x7f800000u) return x == x ? bits : 0x7fffffffu;
   return (bits + 0x1000u) & ~0x1fffu;
 }
-std::uint16_t round_bf16(float x) {
-  const auto bits = std::bit_cast<std::uint32_t>(x);
-  if (x != x) return 0x7fff;
-  return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
-}
 
 void mma_m16n8k8_tf32(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   Registers slot{d, a, b};

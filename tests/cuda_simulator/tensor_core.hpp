@@ -6,15 +6,15 @@
 #include <cmath>
 #include <cstdint>
 
+#include "tensor/core/bf16.hpp"
+
 namespace skytape::cuda_simulator {
 
 /// cvt.rna.tf32.f32: to 10 bits of mantissa, ties away from zero.
 [[nodiscard]] std::uint32_t round_tf32(float x);
-/// cvt.rn.bf16.f32: to 7 bits of mantissa, ties to even.
-[[nodiscard]] std::uint16_t round_bf16(float x);
-/// cvt.rn.bf16x2.f32
+/// cvt.rn.bf16x2.f32: each to the nearest bf16.
 [[nodiscard]] inline std::uint32_t round_two_bf16(float first, float second) {
-  return round_bf16(first) | std::uint32_t{round_bf16(second)} << 16;
+  return Bf16(first).bits | std::uint32_t{Bf16(second).bits} << 16;
 }
 
 /// mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32: d += a b.

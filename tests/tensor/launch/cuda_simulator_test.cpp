@@ -114,7 +114,7 @@ void multiply_together(float* x, Fault fault) {
   for (unsigned i = threadIdx.x; i < 64 * 64; i += 128) {
     const unsigned row = i / 64, column = i % 64, place = column / 8 ^ row % 8;
     shared[row * 64 + place * 8 + column % 8] =
-        cuda_simulator::round_bf16(row == column ? static_cast<float>(row + 1) : 0.0f);
+        Bf16(row == column ? static_cast<float>(row + 1) : 0.0f).bits;
   }
   if (threadIdx.x == 0) {
     __pipeline_memcpy_async(shared + 64 * 64, x, 16);
