@@ -177,7 +177,7 @@ $(JSON:%=$B/%.o): $(PCH)/json.hpp.gch# for data/files/json.hpp, which -MMD does 
 $B/%.cuda.o: % $B/flags
 	@mkdir -p $(@D); echo "  $(if $(SIMULATED),cuda ,nvcc ) $<"
 	@$(CUDA_COMPILE) -MMD -MP -c $< -o $@ $(if $(SIMULATED),,2>$@.ptxas || { cat $@.ptxas >&2; false; }; \
-	  sed '/^ptxas info/d; /bytes stack frame/d' $@.ptxas >&2)
+	  sed '/C75[0-9][0-9]/b; /^ptxas info/d; /bytes stack frame/d' $@.ptxas >&2)
 # Recipes are compiled into the program, so that it runs from anywhere.
 RECIPES := $(sort $(wildcard train/config/recipes/*.recipe))
 build/recipes.inc: $(RECIPES) build/recipes
@@ -228,7 +228,7 @@ arena: BUDGET ?= $(if $(STEPS)$(filter-out skyformer,$(ATTENTIONS)),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
 .PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test engine-test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
-train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape STEPS= LR= BUDGET=20m SEED= SEEDS=3 FROM= OUT= RESUME=1
+train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape (the defaults); e.g. BUDGET=20m SEEDS=3 STEPS= LR= SEED= BATCH= THREADS= FROM= OUT= RESUME=1 FORCE=1
 	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)) $(call switch,FORCE,force))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL=mirror; EXPORT=folder FORCE=1

@@ -99,10 +99,10 @@ template <Precision kPrecision, int kHeadWidth, int kFragments = 1> struct Produ
 
   /// Called when a thread's copies to shared memory came, before the barrier.
   __device__ static void copies_came() {}
-  // Kernels call these before products that add to sums which they wrote, and after them, before
+  // Kernels call these before products of sums and weights that they wrote, and after them, before
   // they read the sums. A warp's products need neither.
-  template <class... Sums> __device__ static void before_products(Sums&...) {}
-  template <class... Sums> __device__ static void after_products(Sums&...) {}
+  template <class... Operands> __device__ static void before_products(Operands&...) {}
+  template <class... Operands> __device__ static void after_products(Operands&...) {}
   /// Returns whether one of the threads that have products together says yes.
   [[nodiscard]] __device__ static bool any(bool yes) {
     return __ballot_sync(cuda::kAllLanes, yes ? 1 : 0) != 0;
@@ -233,10 +233,10 @@ __device__ void round(const Accumulator (&weight)[kEights][P::kTall],
 }
 
 /// The softmax of own rows whose scores come some at a time, without their maxima: weights are
-/// relative to a reference that is a row's largest score of some columns, its first as a rule.
-/// Later weights may exceed 1. Where their sum exceeds 2^60, half of a float's range, the columns
-/// are done again, with a new reference from their maximum, and what was summed before is rescaled.
-/// A row's result depends on its own scores only.
+/// relative to a reference, the largest score of a row's first columns. Later weights may exceed 1.
+/// Where their sum exceeds 2^60, half of a float's range, the columns are done again, with a new
+/// reference from their maximum, and what was summed before is rescaled. A row's result depends on
+/// its own scores only.
 template <class P> class RunningSoftmax {
  public:
   static constexpr int kTall = P::kTall;
@@ -253,11 +253,11 @@ template <class P> class RunningSoftmax {
   __device__ void weigh(const Multiply& multiply, float scale,
                         Accumulator (&weight)[kEights][kTall], Weights<P, kEights>& rounded,
                         typename P::Total& total) {
-    unsigned beyond = 0;  // bit r: the sum of row r exceeds kLargest
+    unsigned moves = first_ ? ~0u : 0u;  // bit r: row r gets a reference from these columns
 #pragma unroll 1
-    for (bool again = false;; again = true) {
+    for (bool moving = first_;; moving = true) {
       multiply(weight);
-      if (again) move(weight, scale, beyond, total);
+      if (moving) move(weight, scale, moves, total);
 #pragma unroll
       for (int i = 0; i < 4 * kEights * kTall; ++i) {
         const int n = i / 4 / kTall, f = i / 4 % kTall, half = i / 2 % 2;
@@ -268,12 +268,13 @@ template <class P> class RunningSoftmax {
       float sum[kTall][2];
       add(rounded, sum);
 #pragma unroll
-      for (int r = 0; r < 2 * kTall && !again; ++r) {
-        beyond |= sum[r / 2][r % 2] > kLargest ? 1u << r : 0u;
+      for (int r = 0; r < 2 * kTall && !moving; ++r) {
+        moves |= sum[r / 2][r % 2] > kLargest ? 1u << r : 0u;
       }
-      if (!again && P::any(beyond != 0)) continue;
+      if (!moving && P::any(moves != 0)) continue;
 #pragma unroll
       for (int r = 0; r < 2 * kTall; ++r) sum_[r / 2][r % 2] = sum[r / 2][r % 2];
+      first_ = false;
       return;
     }
   }
@@ -320,7 +321,7 @@ template <class P> class RunningSoftmax {
       largest = scale * row_max(largest);
       float& reference = reference_[f][half];
       const float before = reference;
-      if ((which >> r & 1u) != 0) reference = largest;
+      if ((which >> r & 1u) != 0) reference = fmaxf(largest, kLowest);  // of -inf: none yet
       const float correction =
           exp2(before - reference);  // 0 where nothing was before, 1 if it stays
       sum_[f][half] *= correction;
@@ -333,6 +334,7 @@ template <class P> class RunningSoftmax {
   }
 
   float reference_[kTall][2], sum_[kTall][2] = {};
+  bool first_ = true;  // no columns yet
 };
 
 /// Calls f.operator()<precision, kWidth>() for the device's precision, tf32 or bf16, and the

@@ -211,9 +211,9 @@ __global__ void __launch_bounds__(kThreads, forward_resident<P>(kScore, kDrops))
         for (int f = 0; f < kTall; ++f) kept[f].drop(span / kMmaK, weight, f);
       }
       if constexpr (kDrops || !softmax) round<P>(weight, rounded);
-      P::before_products(total);
+      P::before_products(total, rounded);
       P::add_weighted(rounded, tile.v, span, total);
-      P::after_products(total);
+      P::after_products(total, rounded);
     }
   });
   float factor[kTall][2];
@@ -301,10 +301,10 @@ template <class P, bool kDrops> __global__ void __launch_bounds__(kKeyThreads<P>
       Weights<P, kEights> w, dscore;
       round<P>(weights, w);
       round<P>(dscores, dscore);
-      P::before_products(dv, dk);
+      P::before_products(dv, dk, w, dscore);
       P::add_weighted(w, tile.dout, slice, dv);
       P::add_weighted(dscore, tile.q, slice, dk);
-      P::after_products(dv, dk);
+      P::after_products(dv, dk, w, dscore);
     }
   });
   if (plan.score == Score::gaussian) {
@@ -376,9 +376,9 @@ __global__ void __launch_bounds__(kThreads, query_resident<P>(kDrops))
       }
       Weights<P, kEights> dscore;
       round<P>(dscores, dscore);
-      P::before_products(dq);
+      P::before_products(dq, dscore);
       P::add_weighted(dscore, tile.k, slice, dq);
-      P::after_products(dq);
+      P::after_products(dq, dscore);
     }
   });
   if (plan.score == Score::gaussian) {

@@ -31,11 +31,11 @@ struct WarpgroupProducts : Products<Precision::bf16, cuda::warpgroup::kRow> {
     }
   }
   __device__ static void copies_came() { cuda::warpgroup::ptx::fence_async_proxy(); }
-  template <class... Sums> __device__ static void before_products(Sums&... sums) {
-    cuda::warpgroup::begin(sums...);
+  template <class... Operands> __device__ static void before_products(Operands&... operands) {
+    cuda::warpgroup::begin(operands...);
   }
-  template <class... Sums> __device__ static void after_products(Sums&... sums) {
-    cuda::warpgroup::await(sums...);
+  template <class... Operands> __device__ static void after_products(Operands&... operands) {
+    cuda::warpgroup::await(operands...);
   }
   [[nodiscard]] __device__ static bool any(bool yes) { return __syncthreads_or(yes ? 1 : 0) != 0; }
 

@@ -48,6 +48,7 @@ using cuda_simulator::wgmma_m64n64k16_bf16;
 __device__ __forceinline__ std::uint32_t shared_address(const void* at) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
 }
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
 __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -64,7 +65,6 @@ __device__ __forceinline__ void wgmma_await() {
 template <bool kTransposed>
 __device__ __forceinline__ void wgmma_m64n64k16_bf16(float (&d)[32], const std::uint32_t (&a)[4],
                                                      std::uint64_t b) {
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   asm volatile(
       "{\n"
       ".reg .pred adds;\n"
@@ -81,11 +81,17 @@ __device__ __forceinline__ void wgmma_m64n64k16_bf16(float (&d)[32], const std::
         "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTransposed ? 1 : 0)
       : "memory");
-#else
-  (void)d, (void)a, (void)b;
-  __trap();  // where available() says no
-#endif
 }
+#else  // another architecture of the same program, where available() says no
+__device__ __forceinline__ void fence_async_proxy() { __trap(); }
+__device__ __forceinline__ void wgmma_fence() { __trap(); }
+__device__ __forceinline__ void wgmma_await() { __trap(); }
+template <bool kTransposed>
+__device__ __forceinline__ void wgmma_m64n64k16_bf16(float (&)[32], const std::uint32_t (&)[4],
+                                                     std::uint64_t) {
+  __trap();
+}
+#endif
 #endif
 }  // namespace ptx
 
@@ -94,8 +100,9 @@ __device__ __forceinline__ void wgmma_m64n64k16_bf16(float (&d)[32], const std::
 __device__ inline std::uint64_t descriptor(const std::uint16_t* first) {
   constexpr std::uint64_t kUnit = 16;  // bytes
   constexpr std::uint64_t kSwizzle128 = 1;
-  return ptx::shared_address(first) / kUnit | std::uint64_t{kPatternBytes / kUnit} << 32 |
-         kSwizzle128 << 62;
+  constexpr std::uint32_t kAddress = (1u << 18) - 1;
+  return (ptx::shared_address(first) & kAddress) / kUnit |
+         std::uint64_t{kPatternBytes / kUnit} << 32 | kSwizzle128 << 62;
 }
 
 /// Eight accumulators side by side as the registers of a product.
@@ -109,13 +116,25 @@ __device__ inline Registers& registers(Accumulator (&c)[8][1]) {
 }
 __device__ inline Registers& registers(Accumulator (&c)[1][8]) { return registers(c[0]); }
 
-/// Keeps the compiler from moving reads or writes of registers across this place.
+/// Rows of A's, 16 numbers of each a product.
+template <int kProducts> using Rows = TensorCore<Precision::bf16>::FragmentA[kProducts][1];
+
+/// Keeps the compiler from moving reads or writes of registers across this place: C's, or A's.
 template <class Sums> __device__ void pin(Sums& sums) {
 #ifdef SKYTAPE_CUDA_SIMULATED
   (void)sums;
 #else
 #pragma unroll
   for (float& x : registers(sums)) asm volatile("" : "+f"(x)::"memory");
+#endif
+}
+template <int kProducts> __device__ void pin(Rows<kProducts>& rows) {
+#ifdef SKYTAPE_CUDA_SIMULATED
+  (void)rows;
+#else
+#pragma unroll
+  for (int i = 0; i < 4 * kProducts; ++i)
+    asm volatile("" : "+r"(rows[i / 4][0].r[i % 4])::"memory");
 #endif
 }
 
@@ -133,15 +152,15 @@ template <class Sums> __device__ void add_by_rows(Sums& sums,
                                                   const std::uint16_t* first) {
   ptx::wgmma_m64n64k16_bf16<true>(registers(sums), a.r, descriptor(first));
 }
-/// To be called before the first product that adds to sums which the warps wrote.
-template <class... Sums> __device__ void begin(Sums&... sums) {
-  (pin(sums), ...);
+/// To be called before the first product of registers that the warps wrote: sums and rows of A's.
+template <class... Operands> __device__ void begin(Operands&... operands) {
+  (pin(operands), ...);
   ptx::wgmma_fence();
 }
-/// Waits for all products that were begun, which add to `sums`.
-template <class... Sums> __device__ void await(Sums&... sums) {
+/// Waits for all products that were begun; `operands` as in begin().
+template <class... Operands> __device__ void await(Operands&... operands) {
   ptx::wgmma_await();
-  (pin(sums), ...);
+  (pin(operands), ...);
 }
 
 }  // namespace skytape::cuda::warpgroup
