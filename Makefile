@@ -277,6 +277,7 @@ tour: $B/skytape_tour ## eight pages that run, to read from top to bottom (tests
 	  printf '\n== %s ==\n%s\n\n' $$page "$$(sed -n '1s,^// ,,p' $$page)"; \
 	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tour -m -sf="*/$${page##*/}"; \
 	done
+	@$(if $(WITH_CUDA),,echo "Page 7 needs a GPU, or a simulated one: make tour CUDA=simulated")
 exercise: $(if $N,$(if $(wildcard tests/exercises/$N_*.cu tests/exercises/broken/$N_*.cu),$(DEVICE_OF_EXERCISES),$(JUDGE) $B/libskytape.a)) ## exercises with a judge (tests/exercises): N=4 HINT=1|2; a broken piece: N=b3 LINE=12
 exercise-check: $(JUDGE) $B/libskytape.a $(DEVICE_OF_EXERCISES) ## holes fail, solutions pass, wrong answers are refused
 exercise exercise-check: private KIND = callers

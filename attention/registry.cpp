@@ -12,9 +12,19 @@ namespace skytape::attention {
 #include "attention/methods.def"
 #undef METHOD
 
+namespace {
+
+/// Methods are found by the names of their specs, so that one copied from another file's would hide.
+Spec named(const char* name, Spec spec) {
+  ENSURE(spec.name == name, "methods.def: METHOD(", name, ") has a spec.name of '", spec.name, "'");
+  return spec;
+}
+
+}  // namespace
+
 std::span<const Spec> registry() {
   static const std::vector<Spec> specs = {
-#define METHOD(name) name##_spec(),
+#define METHOD(name) named(#name, name##_spec()),
 #include "attention/methods.def"
 #undef METHOD
   };

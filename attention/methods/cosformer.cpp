@@ -15,8 +15,8 @@
 //     such floor, but a query without any positive entry has all weights zero. It then gives zero,
 //     and the floor is a constant to the derivative.
 //   - activation = elu takes elu(x) + 1 in place of relu, the code's other choice.
-//   - Queries and keys are not scaled, as in paper and code. The code can drop nothing either: its
-//     dropout_rate is not used.
+//   - Queries and keys are not scaled, as in paper and code. The code applies no dropout either: it
+//     never uses its dropout_rate.
 //   - A padded key has no features. A sequence without real tokens gives zero output and zero
 //     gradients.
 //

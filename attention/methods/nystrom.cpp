@@ -14,9 +14,9 @@
 // floor(j N / L) to floor((j + 1) N / L) - 1 of the nominal length N, the same where L divides N.
 // L >= N is exact softmax attention, as there L = N. The key mask is -inf instead of -1e9: equal
 // whenever there is a real token; without any the output is zero. Landmarks of segments that are
-// all padding are zero vectors and take part, as there. Hugging Face's layer, whose convolution is
-// on by default (65), is ours with inverse_start = official in training where nothing is padded;
-// padded positions enter its landmarks and its convolution.
+// all padding are zero vectors and take part, as in that code. With inverse_start = official, in
+// training and without padding, this equals Hugging Face's layer (whose convolution, of width 65,
+// is on by default); there padded positions enter the landmarks and the convolution.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, L landmarks (features), S steps of
 // the inverse, W window of the convolution.

@@ -103,8 +103,9 @@ class FieldRows {
       if (place) return header ? fields[*place] : asked;
       if (!needed && (asked.empty() || options_.may_lack_header)) return {};
       throw DataError(fmt::format(
-          "{}: row 1: no column '{}' in {}; {} NAME, or its number from 1, says which it is", file_,
-          asked.empty() ? what : asked, printable(listed(fields, ","), 200), flag));
+          "{}: row 1: no column '{}' in {}; {} NAME, or its number from 1, says which it is{}",
+          file_, asked.empty() ? what : asked, printable(listed(fields, ","), 200), flag,
+          options_.header ? "; if that row names no columns, leave --header out" : ""));
     };
     found_.names.text = name("text", "--text-column", columns_.text, wanted.text, true);
     found_.names.label =
@@ -215,11 +216,11 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
             const std::string shown = printable(std::string(1, options.delimiter));
             if (!has_label && (options.need_label || fields.size() != texts)) {
               throw DataError(fmt::format(
-                  "{}: {} field{} between '{}', expected label{}text{}", record.place,
+                  "{}: found {} field{} separated by '{}', expected label{}text{}", record.place,
                   fields.size(), fields.size() == 1 ? "" : "s", shown, shown,
                   fields.size() > texts
                       ? "; a first row of names, or --label-column and --text-column, say more"
-                      : "; --delimiter says what else divides them"));
+                      : "; --delimiter sets another separator"));
             }
             if (has_label) record.label = fields[0];
             record.text = fields[has_label ? 1 : 0];

@@ -119,8 +119,9 @@ void warn_about_first_rows(const CustomData& custom,
   for (const auto& [label, count] : first) {
     if (counts.at(label) != count) continue;
     options.warn(fmt::format(
-        "'{}' is the label of {} and of no other: if that row names the "
-        "columns, say --header",
+        "'{}' is the label of {} and of no other: if that row names the columns, add --header "
+        "(with "
+        "--label-column and --text-column if the names are not the usual ones)",
         printable_whole(label), count == 1 ? "a first row" : fmt::format("{} first rows", count)));
   }
 }
@@ -220,8 +221,9 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
     for (const Record& example : split) ++counts[example.label];
   }
   if (counts.size() < 2 || counts.size() > kMaxClasses) {
-    throw DataError(fmt::format("{}: {}: {} different labels, expected 2..{}", task.name,
-                                options.from.string(), counts.size(), kMaxClasses));
+    throw DataError(fmt::format("{}: {}: {} different label{}, expected 2..{}", task.name,
+                                options.from.string(), counts.size(), counts.size() == 1 ? "" : "s",
+                                kMaxClasses));
   }
   warn_about_labels(custom, counts, options);
   warn_about_first_rows(custom, counts, options);

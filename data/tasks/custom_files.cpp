@@ -138,7 +138,7 @@ struct CustomFile {
     if (!names.second.empty()) source["columns"]["text2"] = names.second;
     if (!found.recognised) return;
     options.warn(
-        fmt::format("{}: its columns are known by name: label '{}', text '{}'{}", path.string(),
+        fmt::format("{}: columns found by name: label '{}', text '{}'{}", path.string(),
                     printable(names.label), printable(names.text),
                     names.second.empty()
                         ? ""

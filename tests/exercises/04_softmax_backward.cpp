@@ -9,9 +9,9 @@
 // Each y_j depends on all x_i of its row. By the quotient rule (try it: two lines), with d_ij = 1
 // where i = j and 0 elsewhere,
 //
-//   the slope of y_j by x_i is y_j (d_ij - y_i)
+//   the derivative of y_j with respect to x_i is y_j (d_ij - y_i)
 //
-// The chain rule sums over all ways from x_i to the loss, one through each y_j. With dy_j for
+// The chain rule sums over all paths from x_i to the loss, one through each y_j. With dy_j for
 // dLoss/dy_j and dx_i for dLoss/dx_i, as in exercise 1:
 //
 //   dx_i = sum_j dy_j y_j (d_ij - y_i)
@@ -20,7 +20,8 @@
 // table of M x M derivatives: one number for each row, then one product for each entry. Note that
 // it reads y and dy only; x need not be kept in memory.
 //
-// Rows are apart: each has a separate softmax. A Matrix m has m.rows, m.columns and m(i, j).
+// Rows are independent: each has its own softmax. A Matrix m has m.rows, m.columns and m(i, j);
+// Matrix m(2, 3) makes one of two rows and three columns, filled with zeros.
 //
 // The real one: softmax in autograd/ops_reduce.cpp, its kernel in tensor/norm/softmax.kernel.cpp.
 #include "tests/exercises/judge.hpp"

@@ -17,7 +17,7 @@
 //        of the landmark's gradient. Rows of a short list go to places of a long one: a scatter.
 //
 // In the whole method Q and K are used once more, in addition to the landmarks; so dQ and dK hold
-// gradients from there, and you add to them.
+// gradients from there, and you add to them. At hand: matmul(a, b), transpose(a), softmax(a).
 //
 // The real one: attention/methods/nystrom.cpp, where the block is inverted next: exercise 10.
 #include "tests/exercises/judge.hpp"

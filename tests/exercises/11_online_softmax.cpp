@@ -10,7 +10,7 @@
 //   out_d        sum of e^(score - m) value_d over the keys so far
 //
 // When a tile comes with a larger maximum m', the old sums are in the wrong unit: e^(score - m)
-// must become e^(score - m'). Both differ by one factor for all, e^(m - m'):
+// must become e^(score - m'). The two differ by one factor, the same for all keys, e^(m - m'):
 //
 //   m'   = max(m, largest score of the tile)
 //   sum  = e^(m - m') sum  + sum over the tile of e^(score - m')

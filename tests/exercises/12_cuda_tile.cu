@@ -5,8 +5,8 @@
 // A kernel is a function that a GPU runs in very many threads. They come in blocks; a thread knows
 // its own place, threadIdx, that of its block, blockIdx, and how many threads a block has,
 // blockDim. Threads of a block have a piece of fast shared memory in common. They run in no
-// particular order, in groups of 32 (warps), so who wants to read what another thread wrote must
-// first wait:
+// particular order, in groups of 32 (warps), so a thread that wants to read what another one wrote
+// must first wait:
 //
 //   __syncthreads();      waits until all threads of the block have come here
 //

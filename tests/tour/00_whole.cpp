@@ -2,7 +2,8 @@
 //
 // No header of ours is used here: this is all that a tape and an attention method need. Each part
 // names the file where the real one lives. dy is dLoss/dy; N tokens of C kinds, E numbers each.
-// It runs alone: g++ -std=c++20 -DDOCTEST_CONFIG_IMPLEMENT_WITH_MAIN tests/tour/00_whole.cpp
+// It runs alone: g++ -std=c++20 -DDOCTEST_CONFIG_IMPLEMENT_WITH_MAIN tests/tour/00_whole.cpp, then
+// SKYTAPE_TOUR=1 ./a.out
 #include <doctest/doctest.h>
 
 #include <cmath>
@@ -124,8 +125,8 @@ int exact_attention(Tape& tape, int q_at, int k_at, int v_at) {
 }
 
 // ---- linear attention (tests/tour/04_method.cpp; attention/methods/linear_attention.cpp) --------
-// T = K^T V / N, [E, E] (1)  O = Q T (2), nothing of [N, N]; the library's has elu + 1 and row
-// sums.
+// T = K^T V / N, [E, E] (1)  O = Q T (2): no [N, N] matrix is formed. The library's version applies
+// elu + 1 and divides by row sums.
 int linear_attention(Tape& tape, int q_at, int k_at, int v_at) {
   const Matrix q = tape[q_at].value, k = tape[k_at].value, v = tape[v_at].value;
   const double scale = 1.0 / k.rows;

@@ -95,7 +95,8 @@ TEST_CASE("tour 4: forward and backward give the reference's numbers") {
   const Var out = apply(s.method, {q, k, v}, s.mask, Call{});
   const Var rq = slow.input(s.q), rk = slow.input(s.k), rv = slow.input(s.v);
   const Var expected = s.method.reference({rq, rk, rv}, s.mask, Draws{}, Call{});
-  say("A method is one node of the tape:\n\n{}\nIts reference, of basic ops:\n\n{}\n",
+  say("A method is one node of the tape (- -: this one reads neither the layer's input nor a\n"
+      "state):\n\n{}\nIts reference, of basic ops:\n\n{}\n",
       to_text(fast), to_text(slow));
   CHECK(fast.size() == 4);
   CHECK(slow.size() == 7);

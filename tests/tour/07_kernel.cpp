@@ -20,8 +20,8 @@
 
 using namespace skytape;
 using tour::kHeadWidth;
-using tour::Rung;
 using tour::say;
+using tour::Version;
 
 namespace {
 
@@ -47,8 +47,8 @@ std::vector<double> attention_by_hand(const Tensor& q, const Tensor& k, const Te
   return out;
 }
 
-struct RungInfo {
-  Rung rung;
+struct VersionInfo {
+  Version version;
   const char* name;
   double reads;  // numbers from device memory, by thousand multiply-adds
   double loads;  // from shared memory: instructions of a thread, by thousand multiply-adds
@@ -58,12 +58,12 @@ struct RungInfo {
 // memory for each. Registers: of scores 8 + 4 loads of four channels serve 8 x 4 x 4, of out 4 + 4
 // serve 4 x 4 x 4; the mean is stated. Tensor cores: an ldmatrix of two fragments B serves 4,096 of
 // a warp, 128 of a lane.
-constexpr RungInfo kRungs[] = {
-    {Rung::naive, "naive", 2000, 0},
-    {Rung::one_pass, "one pass", 1000, 0},
-    {Rung::tiles, "tiles", 1000.0 / 64, 1000},
-    {Rung::registers, "registers", 1000.0 / 64, (12000.0 / 128 + 8000.0 / 64) / 2},
-    {Rung::tensor_cores, "tensor cores", 1000.0 / 64, 1000.0 / 128}};
+constexpr VersionInfo kVersions[] = {
+    {Version::naive, "naive", 2000, 0},
+    {Version::one_pass, "one pass", 1000, 0},
+    {Version::tiles, "tiles", 1000.0 / 64, 1000},
+    {Version::registers, "registers", 1000.0 / 64, (12000.0 / 128 + 8000.0 / 64) / 2},
+    {Version::tensor_cores, "tensor cores", 1000.0 / 64, 1000.0 / 128}};
 
 /// The lane map's eight rows as tensor/gemm/README.md draws it.
 std::vector<std::string> drawn(const tour::LaneMaps& maps) {
@@ -100,20 +100,20 @@ TEST_CASE("tour 7: five kernels of softmax attention, from the naive to the fast
 
     say("For a thousand multiply-adds, numbers read from device memory, loads from\n"
         "shared memory by a thread, and the largest error:\n\n"
-        "rung            device   shared     error\n");
+        "version         device   shared     error\n");
     double naive = 0;
-    for (const RungInfo& info : kRungs) {
+    for (const VersionInfo& info : kVersions) {
       const double error =
-          error_of(tour::attend_on(Cuda{}, info.rung, on_gpu(q), on_gpu(k), on_gpu(v)));
+          error_of(tour::attend_on(Cuda{}, info.version, on_gpu(q), on_gpu(k), on_gpu(v)));
       say("{:14}  {:6.1f}   {:6.1f}   {:.1e}\n", info.name, info.reads, info.loads, error);
       CAPTURE(std::string(info.name));
-      if (info.rung == Rung::naive) naive = error;
+      if (info.version == Version::naive) naive = error;
       // Weights have bf16's 8 bits on tensor cores: at most 2^-9 of the largest value, 2.
-      const double bound = info.rung == Rung::tensor_cores ? std::ldexp(2, -9) : 3 * naive;
+      const double bound = info.version == Version::tensor_cores ? std::ldexp(2, -9) : 3 * naive;
       CHECK(error <= bound + 1e-6);
     }
 
-    // The kernels that the library runs: the last two rungs, and the parts that they leave out.
+    // The kernels that the library runs: the last two versions, and the parts that they leave out.
     const auto head = [&](const Tensor& x) { return on_gpu(x).reshape({1, 1, kN, kHeadWidth}); };
     const Tensor mask =
         on_gpu(Tensor::from(std::vector<double>(kN, 1.0), {1, kN}, DType::f32, Device::cpu));

@@ -22,7 +22,7 @@ constexpr int kD = kHeadWidth;
 struct Head {
   const float *q, *k, *v;  // [N, D]
   float* out;              // [N, D]
-  float* weights;          // [N, N], of the first rung alone
+  float* weights;          // [N, N], of the first version alone
   int n;
   float scale;
 
@@ -169,8 +169,8 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
 // ---- 5. tensor cores ----------------------------------------------------------------------------
 // One instruction of a warp is 16 x 8 x 16 multiply-adds, of operands rounded to bf16 with f32
 // accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
-// the scores lie with the lanes as fragments A do (the lane map), so that weights do not pass
-// through shared memory any more. m_i is the largest of a row's first scores, which moves only
+// the scores lie with the lanes as fragments A do (the lane map of tensor/gemm/README.md),
+// so that weights do not pass through shared memory any more. m_i is the largest of a row's first scores, which moves only
 // where sums grow too large. This is attention/tiled/tiled_tensor_core.cu, whose warps own twice as
 // many at bf16 and which copies the next tile while this one is used, of rows that a kernel before
 // it rounded. Its names are those of attention/tiled/tensor_core_tiles.hpp, theirs of
@@ -247,29 +247,29 @@ __global__ void lane_map_kernel(int* a, int* b, int* c) {
 
 }  // namespace
 
-Tensor attend_on(Cuda, Rung rung, const Tensor& q, const Tensor& k, const Tensor& v) {
+Tensor attend_on(Cuda, Version version, const Tensor& q, const Tensor& k, const Tensor& v) {
   const std::int64_t n = q.size(0);
   Tensor out = empty_like(q);                                              // [N, D]
   const Tensor weights = Tensor::empty({n, n}, DType::f32, Device::cuda);  // [N, N]
   const Head h{q.data<float>(),       k.data<float>(),     v.data<float>(), out.data<float>(),
                weights.data<float>(), static_cast<int>(n), kScale};
   const auto blocks = [&](int rows) { return static_cast<unsigned>(n / rows); };
-  switch (rung) {
-    case Rung::naive:
+  switch (version) {
+    case Version::naive:
       cuda::launch({"naive", blocks(64), 64}, naive_kernel, h);
       break;
-    case Rung::one_pass:
+    case Version::one_pass:
       cuda::launch({"one pass", blocks(64), 64}, one_pass_kernel, h);
       break;
-    case Rung::tiles:
+    case Version::tiles:
       cuda::launch({"tiles", blocks(tiles::kBlockM), tiles::kBlockM}, tiles_kernel, h);
       break;
-    case Rung::registers:
+    case Version::registers:
       cuda::launch({"registers", blocks(registers::S::kBlockM), registers::S::kThreads,
                     sizeof(registers::Shared)},
                    registers_kernel, h);
       break;
-    case Rung::tensor_cores:
+    case Version::tensor_cores:
       cuda::launch({"tensor cores", blocks(tensor_cores::kBlockM), tensor_cores::kThreads},
                    tensor_cores_kernel, h);
   }

@@ -27,7 +27,7 @@ void describe(const Encoder& encoder, Progress& progress) {
       model.heads, model.vocabulary, encoder.facts.longest(),
       encoder.model->parameters().parameter_count()));
   if (!encoder.unused.empty()) {
-    progress.line(fmt::format("not used of it: {}", listed(encoder.unused)));
+    progress.line(fmt::format("not used: {}", listed(encoder.unused)));
   }
 }
 

@@ -93,8 +93,14 @@ std::string parameters_of(const attention::Spec& spec) {
   return parts.empty() ? "none" : listed(parts);
 }
 
+/// The cases in which a method equals an exact one; "is exact" of those that others equal.
 std::string exact_of(const attention::Spec& spec) {
   std::vector<std::string> parts;
+  for (const attention::Spec& other : attention::registry()) {
+    for (const attention::Exact& exact : other.exact) {
+      if (exact.equals == spec.name) return "is exact";
+    }
+  }
   for (const attention::Exact& exact : spec.exact) {
     parts.push_back(fmt::format("{}: {}", exact.equals, exact.when));
   }

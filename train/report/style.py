@@ -396,7 +396,8 @@ def draw_points(axes, panel: Points) -> None:
 def place_names(canvas) -> None:
     """Moves each name to the nearest place where it covers no point and no other name.
 
-    The layout is done before. A name that finds none stays where it covers the least.
+    Nor may the line from the name to its point. The layout is done before. A name that finds no
+    such place stays where it covers the least.
     """
     renderer = canvas.canvas.get_renderer()
     pixel = canvas.dpi / 72
@@ -421,16 +422,30 @@ def place_names(canvas) -> None:
                     left = mark[0] + dx * pixel - before
                     low = mark[1] + dy * pixel - box.height / 2
                     place = (left, low, left + box.width, low + box.height)
-                    cost = sum(overlap(place, other) for other in taken) + outside(place, frame)
+                    line = line_to(place, mark, pixel)
+                    cost = outside(place, frame) + sum(
+                        overlap(part, other) for part in [place, *line] for other in taken
+                    )
                     if best is None or cost < best[0]:
-                        best = (cost, place)
+                        best = (cost, place, line)
                 if best[0] == 0:
                     break
             place = best[1]
-            taken.append(place)
+            taken += [place, *best[2]]
             text.set_position(
                 ((place[0] - mark[0]) / pixel, ((place[1] + place[3]) / 2 - mark[1]) / pixel)
             )
+
+
+def line_to(place: tuple, mark: tuple, pixel: float) -> list[tuple]:
+    """Returns small boxes along the line from a point to the nearest side of a box."""
+    end = (min(max(mark[0], place[0]), place[2]), (place[1] + place[3]) / 2)
+    length = math.dist(end, mark)
+    spots = [
+        [mark[i] + share * (end[i] - mark[i]) for i in range(2)]
+        for share in np.arange(4 * pixel, length - pixel, 2 * pixel) / max(length, 1)
+    ]
+    return [(x - pixel, y - pixel, x + pixel, y + pixel) for x, y in spots]
 
 
 def overlap(one: tuple, other: tuple) -> float:
@@ -514,6 +529,8 @@ def draw_cells(axes, panel: Cells) -> None:
 def inches_of(panel: Panel) -> tuple[float, float]:
     """Returns the size of a panel: cells and the names beside them need room."""
     width, height = POINTS_INCHES if isinstance(panel, Points) else PANEL_INCHES
+    if isinstance(panel, Points) and len(panel.points) > 15:  # their names need room
+        width, height = 1.5 * width, 1.3 * height
     if isinstance(panel, Cells):
         high = 1.2 + 0.17 * len(panel.rows)
         if max(map(len, panel.columns)) * len(panel.columns) > 40:

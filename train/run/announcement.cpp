@@ -66,7 +66,9 @@ std::string how_lengths_grow(const data::BatchOptions& batches) {
       "never cut",
       batches.grow_start, grouped(batches.nominal_length), grouped(batches.grow_hold),
       grouped(batches.grow_steps),
-      batches.grow_whole > 0 ? fmt::format(", one in {} is whole", batches.grow_whole) : "");
+      batches.grow_whole > 0
+          ? fmt::format("; every {}th step uses whole sequences", batches.grow_whole)
+          : "");
 }
 
 /// The warm-up, where it is another than the recipe's because the steps are.

@@ -76,9 +76,8 @@ std::string columns_text(const data::ColumnNames& names, data::RecordFormat form
 /// a name.
 std::string texts_alone_text(const std::string& name, const std::string& first, bool own) {
   return fmt::format(
-      "{}: each row is a text, the first one, '{}', too; if that names the column, {} leaves it "
-      "out",
-      name, data::printable(first), own ? "--header with --text-column NAME" : "--header");
+      "{}: every row is read as a text, the first one, '{}', too; if that names the column, add {}",
+      name, data::printable(first), own ? "--header --text-column NAME" : "--header");
 }
 
 /// Adds a remark on blank lines, which have no answer.

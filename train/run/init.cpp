@@ -290,9 +290,9 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
     unused.push_back(fmt::format("{} ({})", name, kind));
   }
   const std::string& history = from.history;
-  return fmt::format("started from {}{}: {} tensors loaded; fresh: {}; not used of it: {}",
-                     file.string(), history.empty() ? "" : fmt::format(" ({})", history), loaded,
-                     listed(fresh), listed(unused));
+  return fmt::format("started from {}{}: {} tensors loaded; fresh: {}; not used: {}", file.string(),
+                     history.empty() ? "" : fmt::format(" ({})", history), loaded, listed(fresh),
+                     listed(unused));
 }
 
 }  // namespace skytape::train

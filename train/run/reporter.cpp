@@ -89,7 +89,7 @@ void Reporter::step(std::int64_t tokens, double seconds,
     line(fmt::format("measured {:.2f} steps/s: {} to go{}, evaluations not counted",
                      (kRateSteps - 1) / seconds_after_first_,
                      duration_text(time_left_.after(seconds_after_first_, first, step)),
-                     run_.config.batches.grow_steps > step ? " with the longer ones" : ""));
+                     run_.config.batches.grow_steps > step ? ", growing sequences included" : ""));
   }
   progress("training", step, run_.config.steps());
 }

@@ -253,8 +253,8 @@ std::string baseline_warning(const RunConfig& config, const Evaluation& test) {
   }
   if (baseline.accuracy < 0 || test.accuracy > baseline.accuracy) return {};
   return fmt::format(
-      "warning: test accuracy {:.2f} % is not above {:.1f} %, which {} reaches: the run is too "
-      "short or something is wrong",
+      "warning: test accuracy {:.2f} % is not above {:.1f} %, which {} reaches: train longer, or "
+      "something is wrong",
       100 * test.accuracy, 100 * baseline.accuracy, baseline.what);
 }
 

@@ -95,7 +95,7 @@ TEST_CASE("broken rows are left out and told, those with a quote out of place to
   CHECK(csv.rows == std::vector<Fields>{{"a", "x", ""}, {"b", "v", ""}});
   REQUIRE(broken.size() == 3);
   CHECK(contains(broken[0], "own: row 2: character 6"));
-  CHECK(contains(broken[1], "own: row 3: 1 field"));
+  CHECK(contains(broken[1], "own: row 3: found 1 field separated by"));
   CHECK(contains(broken[2], "own: row 4: empty label"));
   for (const RecordFormat format : {RecordFormat::tsv, RecordFormat::jsonl}) {
     broken.clear();

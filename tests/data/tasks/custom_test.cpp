@@ -74,7 +74,7 @@ TEST_CASE("rows that are broken are refused with file, row and reason") {
   std::string same;
   for (int i = 0; i < 12; ++i) same += "a\tb\n";
   CHECK(contains(custom.prepare(custom.folder.write("custom.tsv", same)).error,
-                 "1 different labels"));
+                 "1 different label, expected 2"));
 }
 
 TEST_CASE("a byte order mark makes no class of its own") {
@@ -119,7 +119,7 @@ TEST_CASE("a first row whose label occurs nowhere else is said, and --header rea
   }
   const Said known = custom.prepare(custom.folder.path() / "named");
   CHECK(known.error.empty());
-  CHECK(contains(known.warnings, "test.tsv: its columns are known by name: label 'label'"));
+  CHECK(contains(known.warnings, "test.tsv: columns found by name: label 'label'"));
   CHECK(custom.split("train").classes() == 2);
   CHECK(custom.texts("dev") == std::vector<std::string>{"one dev", "two"});
 
@@ -237,8 +237,8 @@ TEST_CASE("CSV may quote commas and line ends, and its header may name the colum
         Found{{"ham", "a, \"b\"\nc"}, {"spam", "d"}});
   CHECK(read("id,text,label\n1,a,ham\n2,b,spam\n", true).first ==
         Found{{"ham", "a"}, {"spam", "b"}});
-  CHECK(contains(read("1,a,ham\n", false).second, "row 1: 3 fields"));
-  CHECK(contains(read("ham,a\nspam\n", false).second, "row 2: 1 field"));
+  CHECK(contains(read("1,a,ham\n", false).second, "row 1: found 3 fields"));
+  CHECK(contains(read("ham,a\nspam\n", false).second, "row 2: found 1 field "));
   CHECK(contains(read("id,words\n1,a\n", true).second, "no column 'text'"));
   CHECK(contains(read("ham,\"a\n", false).second, "never closes"));
   CHECK(contains(read("ham,a\nham,\"a\"b\n", false).second, "row 2"));

@@ -463,9 +463,9 @@ TEST_CASE("predict says which column it took for the text, and whether a first r
     CAPTURE(ids.err);
     CHECK(ids.code == 0);
     CHECK(lines_of(ids.out).size() == 3);
-    CHECK(contains(ids.err, std::string(name) + ": each row is a text, the first one, "
+    CHECK(contains(ids.err, std::string(name) + ": every row is read as a text, the first one, "
                                                 "'comment_id', too; if that names the column, "));
-    CHECK(contains(ids.err, "--header with --text-column NAME leaves it out"));
+    CHECK(contains(ids.err, "add --header --text-column NAME"));
   }
   const auto ids = shop.folder.write("ids.csv", "comment_id\ngreen green\nnasty nasty\n");
   const Finished named = shop.predict(ids, {"--header", "--text-column", "comment_id"});
@@ -473,7 +473,8 @@ TEST_CASE("predict says which column it took for the text, and whether a first r
   CHECK(named.out == "ham\nspam\n");
   CHECK_FALSE(contains(named.err, "each row is a text"));
   CHECK(contains(shop.predict(ids, {"--header"}).err, "no column 'review' in comment_id"));
-  CHECK(contains(shop.predict_piped("cat ids.csv").err, "standard input: each row is a text"));
+  CHECK(contains(shop.predict_piped("cat ids.csv").err,
+                 "standard input: every row is read as a text"));
   // A name that it did read.
   const Finished known = shop.predict(shop.folder.write("known.csv", "review\ngreen green\n"));
   CHECK(known.out == "ham\n");

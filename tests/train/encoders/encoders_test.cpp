@@ -505,7 +505,7 @@ TEST_CASE("import and encode, as a person types them") {
   CAPTURE(imported.err);
   REQUIRE(imported.code == 0);
   CHECK(contains(imported.err, "bert, 2 layers, width 24, 3 heads"));
-  CHECK(contains(imported.err, "not used of it: embeddings.position_ids, pooler.dense.bias"));
+  CHECK(contains(imported.err, "not used: embeddings.position_ids, pooler.dense.bias"));
   CHECK(run_program(folder.path(), {"import", "--from", bert, "--out", copy}).code == 2);
   CHECK(fs::exists(fs::path(copy) / "config.json"));
 

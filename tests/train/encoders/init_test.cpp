@@ -142,7 +142,7 @@ TEST_CASE("before training a run's model encodes as the encoder that it starts f
     nn::Model model(model_like(encoder.facts), DType::f64, Device::cpu, 3);
     const std::string said =
         load_initial_weights(kEncoders / c.name, model, config_like(encoder, c.longest));
-    CHECK(contains(said, "fresh: seq_classifer; not used of it: "));
+    CHECK(contains(said, "fresh: seq_classifer; not used: "));
     const std::string width_text = std::to_string(encoder.facts.model.width);
     CHECK(contains(said, std::string(c.name) + ", 2 layers, width " + width_text));
     const std::int64_t width = want.ids.size(1);
@@ -175,7 +175,7 @@ TEST_CASE("the two texts of a pair have the encoder's token types") {
   config.separator = encoder.vocabulary->end_of_text() + 1;
   nn::Model model(config, DType::f64, Device::cpu, 3);
   CHECK(contains(load_initial_weights(kEncoders / "bert", model, config_like(encoder, 24)),
-                 "fresh: seq_classifer; not used of it: "));
+                 "fresh: seq_classifer; not used: "));
   Tape tape(Tape::Mode::eval);
   const Tensor want = encoder.model->encode(tape, theirs, {}).value();
   const Tensor got = model.encode(tape, input_of(pair, width), 0, {}).value();
@@ -270,10 +270,9 @@ TEST_CASE("a head of hidden tokens whose decoder is not the embedding starts fre
   const Tensor words = tensor("embeddings.word_embeddings.weight");
   const Tensor bias = tensor("cls.predictions.bias");
   const std::string decoder = "cls.predictions.decoder.";
-  const char* const loaded =
-      "fresh: nothing; not used of it: embeddings.position_ids, pooler.dense";
+  const char* const loaded = "fresh: nothing; not used: embeddings.position_ids, pooler.dense";
   const char* const fresh =
-      "fresh: masked_head; not used of it: embeddings.position_ids, pooler.dense, "
+      "fresh: masked_head; not used: embeddings.position_ids, pooler.dense, "
       "cls.predictions (its decoder is not the embedding)";
   for (const Json& tied : {Json(), Json(true)}) {
     CHECK(contains(said_with({}, tied), loaded));
@@ -312,9 +311,9 @@ TEST_CASE(
   write_safetensors(file, weights_of(turned), {});
   other.attention = "softmax";
   other.attention_options = {};
-  CHECK(said(other).ends_with("not used of it: seq_classifer"));
+  CHECK(said(other).ends_with("not used: seq_classifer"));
   turned.nominal_length = 32;
-  CHECK(contains(said(turned), "fresh: seq_classifer; not used of it: seq_classifer"));
+  CHECK(contains(said(turned), "fresh: seq_classifer; not used: seq_classifer"));
 
   // Kinds of numbers that are none of ours do not matter where nothing is taken.
   std::vector<NamedTensor> whole = weights_of(turned);
@@ -326,7 +325,7 @@ TEST_CASE(
   }
   bytes.replace(bytes.find("skytape.checksum"), 7, "another");
   folder.write("w.safetensors", bytes);
-  CHECK(said(turned).ends_with("not used of it: seq_classifer, other (U32)"));
+  CHECK(said(turned).ends_with("not used: seq_classifer, other (U32)"));
   whole = weights_of(turned);
   for (auto& [name, tensor] : whole) {
     if (name == "model.norm.weight") tensor = Tensor::zeros({8}, DType::i32, Device::cpu);
@@ -466,7 +465,7 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
   REQUIRE(pretrained.code == 0);
   CHECK(contains(pretrained.err, "bert, 2 layers, width 24"));
   CHECK(contains(pretrained.err,
-                 "fresh: model.transformer_*.mha.attn.E, masked_head; not used of it: nothing\n"));
+                 "fresh: model.transformer_*.mha.attn.E, masked_head; not used: nothing\n"));
   const Json config = data::parse_json(read_file(folder.path() / "further/config.json"));
   CHECK(config.at("model").at("norm") == "post");
   CHECK(config.at("model").at("layer_norm_epsilon") == 1e-12);
@@ -490,7 +489,7 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
     const Finished tuned = start("train", "tsv", "tuned", words);
     CAPTURE(tuned.err);
     CHECK(tuned.code == 0);
-    CHECK(contains(tuned.err, "seq_classifer; not used of it: "));
+    CHECK(contains(tuned.err, "seq_classifer; not used: "));
     const Finished asked =
         program({"predict", "--run", path("tuned"), "--from",
                  folder.write("x.tsv", "the river\n").string(), "--device", "cpu"});
@@ -503,7 +502,7 @@ TEST_CASE("an imported encoder is pre-trained further and fine-tuned, with other
                                   "pooling=cls", "--set", "max_length=23"});
     CAPTURE(tuned.err);
     CHECK(tuned.code == 0);
-    CHECK(contains(tuned.err, "fresh: seq_classifer; not used of it: "));
+    CHECK(contains(tuned.err, "fresh: seq_classifer; not used: "));
   }
   const Finished longer = start("train", "tsv", "longer", [&] {
     Words words = init;

@@ -192,7 +192,7 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
 
   const Finished second = w.start("train", "second", 6, {"--init", w.run("first")});
   REQUIRE_MESSAGE(second.code == 0, second.err);
-  CHECK(contains(second.err, "fresh: seq_classifer; not used of it: masked_head\n"));
+  CHECK(contains(second.err, "fresh: seq_classifer; not used: masked_head\n"));
   CHECK(contains(second.err, "(pre-trained on listops-limited with skyformer, 5 steps"));
   CHECK(same_tensors(w.run("second") + "/last.safetensors", w.run("whole") + "/last.safetensors"));
 
@@ -212,7 +212,7 @@ TEST_CASE("a pre-training continues from another with its head and a fresh sched
   REQUIRE(w.start("pretrain", "first", 5).code == 0);
   const Finished second = w.start("pretrain", "second", 5, {"--init", w.run("first")});
   REQUIRE_MESSAGE(second.code == 0, second.err);
-  CHECK(contains(second.err, "fresh: nothing; not used of it: nothing"));
+  CHECK(contains(second.err, "fresh: nothing; not used: nothing"));
   const auto loss = [&](const char* run) {
     return data::parse_json(read_file(w.run(run) + "/result.json")).at("masked_loss").get<double>();
   };

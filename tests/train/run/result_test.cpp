@@ -36,7 +36,7 @@ Json result_of(const Json& config) {
 TEST_CASE("a finished run at or below its trivial baseline is warned of, one above is not") {
   CHECK(warning_of("listops", 0.362) ==
         "warning: test accuracy 36.20 % is not above 36.2 %, which the best label given the root "
-        "operator alone reaches: the run is too short or something is wrong");
+        "operator alone reaches: train longer, or something is wrong");
   CHECK(warning_of("text", 0.5).find("66.2 %, which logistic regression") != std::string::npos);
   CHECK(warning_of("image", 0.2).find("28.7 %") != std::string::npos);
   CHECK(warning_of("pathfinder", 0.5).find("50.0 %") != std::string::npos);
