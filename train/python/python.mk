@@ -43,7 +43,7 @@ python: $P/$(PY_ENGINE)
 	@mkdir -p build/python; rm -rf build/python/skytape; cp -r train/python/skytape build/python/; cp $< build/python/skytape/
 	@echo '__version__ = "$(VERSION)"' > build/python/skytape/version.py
 	@mkdir -p $P/bare/skytape; touch $P/bare/skytape/__init__.py; cp $< $P/bare/skytape/
-	@PYTHONPATH=$P/bare $(PY) -m nanobind.stubgen -q -m skytape._engine -p train/python/stubs.pat -O build/python/skytape -r
+	@PYTHONPATH="$P/bare$${PYTHONPATH:+:$$PYTHONPATH}" $(PY) -m nanobind.stubgen -q -m skytape._engine -p train/python/stubs.pat -O build/python/skytape -r
 	@echo "build/python has the module: PYTHONPATH=build/python $(PY) -c 'import skytape'"
 # For other machines: x86-64-v3, with the libraries it needs inside. WHEEL= gives its build other options.
 wheel:

@@ -17,6 +17,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 class Build(build_ext):
     def build_extension(self, extension):
+        if self.editable_mode:
+            sys.exit("skytape: there is no editable installation; make python, then PYTHONPATH=build/python")
         options = os.environ.get("SKYTAPE_MAKE", "").split()
         subprocess.check_call(["make", "-C", ROOT, "python", f"PYTHON={sys.executable}", *options])
         target = pathlib.Path(self.get_ext_fullpath(extension.name))

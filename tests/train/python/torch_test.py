@@ -97,6 +97,7 @@ class Torch(unittest.TestCase):
             "draws: expected a name as key, got 1": {"draws": {1: x}},
             "draws: expected a name as key, got 'a,b'": {"draws": {"a,b": x}},
             "parameters: expected a name as key, got 2": {"parameters": {2: x}},
+            "E: expected a torch.Tensor, got NoneType": {"parameters": {"E": None}},
             r"seed: expected one whole number, got float32 \[\]": {"seed": torch.tensor(1.5)},
             r"seed: expected one whole number, got bool \[\]": {"seed": torch.tensor(True)},
             r"seed: expected one whole number, got int64 \[2\]": {"seed": torch.tensor([3, 4])},
@@ -113,6 +114,30 @@ class Torch(unittest.TestCase):
             for name in ("softmax", "linformer"):
                 with self.assertRaisesRegex(skytape.UsageError, rf"length: expected 1 to 2\^63 - 1, got {length}$"):
                     skytape.torch.Attention(name, 8, H, length=length)
+
+    def test_gradients_that_a_method_does_not_have_are_refused_and_differentiable_has_them(self):
+        q, k, v = (normal(1, 1, 8, 4, seed=seed) for seed in (1, 2, 3))
+        projection = normal(6, 4, seed=4).requires_grad_()
+        sketch = skytape.draws("linformer_jlt", q, k, v, seed=5, features=4)["S"].double().requires_grad_()
+        for name, key, leaf, more in (("performer", "projection", projection, {"features": 6}),
+                                      ("linformer_jlt", "S", sketch, {"features": 4})):
+            def loss(leaf, **settings):
+                kind = "parameters" if name == "performer" else "draws"
+                return skytape.torch.attention(name, q, k, v, **{kind: {key: leaf}}, **more, **settings).square().sum()
+            with self.subTest(name):
+                with self.assertRaisesRegex(skytape.UsageError, f"{key}: requires its gradient"):
+                    torch.autograd.grad(loss(leaf), leaf)
+                found, = torch.autograd.grad(loss(leaf, differentiable=True), leaf)
+                self.assertTrue(torch.allclose(found, torch.func.grad(lambda leaf: loss(leaf, differentiable=True))(leaf)))
+                step = 1e-6 * torch.ones_like(leaf)
+                with torch.no_grad():
+                    slope = (loss(leaf + step) - loss(leaf - step)) / 2
+                self.assertAlmostEqual(float((found * step).sum() / slope), 1, places=5)
+
+    def test_derivatives_forward_over_reverse_name_differentiable(self):
+        q = normal(1, 1, 8, 4)
+        with self.assertRaisesRegex(NotImplementedError, "differentiable=True"):
+            torch.func.hessian(lambda q: skytape.torch.attention("softmax", q, q, q).sum())(q)
 
     def test_a_method_without_a_composed_form_is_an_error_that_names_those_that_have_one(self):
         x = normal(1, 2, 8, 4)

@@ -37,7 +37,7 @@ def attention(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed:
               **more: Any) -> Array:
     """Output [B, H, N, D] of a method on q, k, v [B, H, N, D]; methods() lists names and options.
 
-    mask      bool [B, N], true for a token, false for padding. What stands at padding changes nothing, but
+    mask      bool [B, N], true for a token, false for padding. No finite number at padding changes anything, but
               for methods of which methods() says reads_padding: give these zeros there
     seed      of what the method draws, and of parameters that are not given
     training  dropout on. Without it each example gives what it gives alone, whatever the others are
@@ -66,7 +66,7 @@ def draws(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int
 
 
 def set_threads(threads: int) -> None:
-    """Sets how many threads compute from now on; 0: as many as before."""
+    """Sets how many threads compute from now on, PyTorch's too where both share OpenMP; 0 changes nothing."""
     _engine.set_threads(_whole("threads", threads, bits=31))
 
 

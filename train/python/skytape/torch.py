@@ -138,7 +138,7 @@ def _backward_of(name):
 
 
 def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
-    """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zero for what is not trained)."""
+    """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zeros where nobody wants one)."""
     own, draws = own or (), draws or ()
     call = _kept.pop(token.data_ptr(), None) if token.numel() else None
     # Once more where the graph is retained, or what was kept was copied, moved, checkpointed, vectorised, and
@@ -147,6 +147,9 @@ def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, o
         call = _call(name, v, q, k, x, mask, seed, own, draws, settings, True)
     found = waiting.attending(v, call.backward, {"dout": _plain(dout)})
     tensors = {"v": v, "q": q, "k": k, "x": x, **dict(zip(_read(settings)[3], own))}
+    for key, tensor in tensors.items():
+        if tensor is not None and tensor.requires_grad and key not in found:
+            raise UsageError(f"{key}: requires its gradient, but {name} does not train it: detach it")
     return [torch.from_dlpack(found[key]).to(tensor.dtype) if key in found else torch.zeros_like(tensor)
             for key, tensor in tensors.items() if tensor is not None]
 
@@ -347,6 +350,10 @@ class _Forward(torch.autograd.Function):
         return None, None, None, dv, dq, dk, dx, None, None, *found, *[None] * (len(tensors) - 6 - ctx.settings[2])
 
     @staticmethod
+    def jvp(ctx, *_):
+        raise NotImplementedError(_ONCE.format(f"attention by {ctx.settings[0]}"))
+
+    @staticmethod
     def vmap(info, dims, name, settings, count, v, q, k, x, mask, seed, *rest):
         def call(_, v, q, k, x, mask, seed, own, draws):
             return _Forward.apply(name, settings, count, v, q, k, x, mask, seed, *own, *draws)
@@ -370,6 +377,10 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *_):
         raise RuntimeError(_ONCE.format(f"attention by {ctx.name}"))
+
+    @staticmethod
+    def jvp(ctx, *_):
+        raise NotImplementedError(_ONCE.format(f"attention by {ctx.name}"))
 
     @staticmethod
     def vmap(info, dims, name, settings, count, dout, v, q, k, x, mask, seed, *rest):
@@ -410,12 +421,10 @@ def attention(name: str, q: torch.Tensor | None, k: torch.Tensor | None, v: torc
 def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws, options, differentiable):
     """The output, and the running averages as this call moves them."""
     if _name(name) not in _METHODS:
-        _engine.initial(name, {}, 1, 1, 1, 1, 0)  # its error names those that there are
-    named = {"q": q, "k": k, "v": v, "x": x}
-    named.update(own or {})
-    kind = None
-    for key, tensor in named.items():
-        if tensor is None:
+        raise UsageError(_wrong_options(name, _settings(False, 0, None, (), (), {}), "1,1,1,1"))  # names those that there are
+    given = own or {}
+    for key, tensor in {"q": q, "k": k, "v": v, "x": x, **given}.items():
+        if tensor is None and key not in given:
             continue
         if not isinstance(tensor, torch.Tensor):
             raise UsageError(f"{key}: expected a torch.Tensor, got {_what(tensor)}")
@@ -426,13 +435,14 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
             raise NotImplementedError(_ONCE.format(f"attention by {name}"))
     if v is None:
         raise UsageError(f"{name}: v is missing")
+    kind = None
     if v.device.type != "meta" and torch.is_autocast_enabled(v.device.type):
         kind = torch.get_autocast_dtype(v.device.type)
         q, k, v, x = (tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(kind) for tensor in (q, k, v, x))
-    for key, tensor in (("q", q), ("k", k), ("x", x), *(own or {}).items()):
+    for key, tensor in (("q", q), ("k", k), ("x", x), *given.items()):
         if tensor is not None and tensor.dtype != v.dtype and (kind is None or key in ("q", "k", "x")):
             raise UsageError(f"{key} and v differ in dtype: {key} is {tensor.dtype}, v is {v.dtype}")
-    for key, tensor in (("q", q), ("k", k), ("x", x), ("mask", mask), *(own or {}).items(), *draws.items()):
+    for key, tensor in (("q", q), ("k", k), ("x", x), ("mask", mask), *given.items(), *draws.items()):
         if tensor is not None and tensor.device != v.device:
             raise UsageError(f"{key} and v differ in device: {key} is on {tensor.device}, v on {v.device}")
     if isinstance(seed, torch.Tensor):
@@ -440,14 +450,17 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
             raise UsageError(f"seed and v differ in device: seed is on {seed.device}, v on {v.device}")
         if seed.numel() != 1 or seed.dtype.is_floating_point or seed.dtype.is_complex or seed.dtype == torch.bool:
             raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
-    tensors = [tensor for tensor in (q, k, v, x, *(own or {}).values()) if tensor is not None]
+    for key, tensor in draws.items():
+        if tensor.requires_grad and not differentiable:
+            raise UsageError(f"draws: {key}: requires its gradient, which differentiable=True alone has: detach it")
+    tensors = [tensor for tensor in (q, k, v, x, *given.values()) if tensor is not None]
     # A traced graph keeps nothing for backward, which calls once more: it serves training and evaluation.
     keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]) and not torch.jit.is_tracing()
     if not isinstance(seed, torch.Tensor):
         seed = _seed(seed)
         seed = torch.full((1,), seed if seed < 2**63 else seed - 2**64, dtype=torch.int64, device="cpu")
     settings = _settings(training, length, None if own is None else list(own), averages, list(draws), options)
-    own, draws = list((own or {}).values()), list(draws.values())
+    own, draws = list(given.values()), list(draws.values())
     if differentiable:
         return _composed(name, v, q, k, x, mask, seed, own, draws, settings)
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
@@ -461,17 +474,23 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
 # to it, and an operator makes them.
 
 
+def _constant(function):
+    """torch.compiler.assume_constant_result, which would import torch.compile."""
+    function._dynamo_marked_constant = True
+    return function
+
+
 def _initial(seed, name, settings, sizes):
     return _engine.initial(name, _read(settings)[6], *map(int, sizes.split(",")), int(seed) % 2**64)[0]
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def _initial_shapes(name, settings, sizes):
     """Each name and shape, as "E [3, 64]"."""
     return ";".join([f"{key} {list(value.shape)}" for key, value, _ in _initial(0, name, settings, sizes)])
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def _wrong_options(name, settings, sizes):
     """The text of the error that they are elsewhere, or none: an error here would be one of torch.compile."""
     try:
@@ -483,10 +502,14 @@ def _wrong_options(name, settings, sizes):
 
 _library.define("initial(Tensor seed, str name, str settings, str sizes) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
 _library.impl("initial", lambda *call: [torch.from_numpy(value) for _, value, _ in _initial(*call)], "CompositeExplicitAutograd")
-torch.library.register_fake("skytape::initial", lambda seed, *call: [torch.empty(value.shape, dtype=torch.float64, device="cpu") for _, value, _ in _initial(0, *call)], lib=_library)
+def _initial_fake(seed, *call):
+    return [torch.empty(value.shape, dtype=torch.float64, device="cpu") for _, value, _ in _initial(0, *call)]
 
 
-@torch.compiler.disable
+torch.library.register_fake("skytape::initial", _initial_fake, lib=_library)
+
+
+@torch._disable_dynamo
 def _check_composed(*call):
     _check(*call)
 
@@ -528,7 +551,7 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     # A method with attention_dropout draws that alone, and its composed form does not.
     if not traced and not transformed and (draws or averages or "attention_dropout" not in every and _draws(name, options)):
         call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
-        draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()}
+        draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()} | draws
         found = call.averages() if averages else {}
         moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
     elif traced:
@@ -642,6 +665,7 @@ class Attention(nn.Module):
     def extra_repr(self) -> str:
         """The arguments that made the layer."""
         more = "".join(f", {key}={value}" for key, value in self.options.items())
+        more += ", differentiable=True" if self.differentiable else ""
         return f"{self.name!r}, dim={self.dim}, heads={self.heads}, length={self.length}{more}"
 
     def forward(self, x: torch.Tensor, key_padding_mask: torch.Tensor | None = None) -> torch.Tensor:
