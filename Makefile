@@ -219,8 +219,23 @@ MISSPELT = $(foreach v,$(foreach set,$(subst \ ,,$(MAKEOVERRIDES)),$(firstword $
   $(shell [[ '$v' =~ ^[A-Z_]+$$ ]] && grep -rlsw '$v' Makefile train/scripts train/python/python.mk),,$v))
 ifneq ($(filter train data lra arena gradcheck goldens bench race theory cost stability approx spectrum report exercise,$(MAKECMDGOALS)),)
 $(foreach v,$(MISSPELT),$(error $v=$($v): no variable of this Makefile; `make help` names those of each target))
+# Nor would one that only other targets read.
+OF_RUNS := $(sort $(FLAGS) SET WITHOUT FETCH FORCE RESUME GOLDENS PEER N HINT LINE)
+READS    = $(or $(READS_$1),$(FLAGS))
+READS_train    := $(FLAGS) FORCE RESUME
+READS_data     := $(FLAGS) FORCE FETCH
+READS_lra      := $(FLAGS) WITHOUT
+READS_arena    := $(FLAGS) WITHOUT SET
+READS_goldens  := GOLDENS DEVICE
+READS_report   := RUNS WATCH OUT
+READS_race     := $(FLAGS) PEER
+READS_exercise := N HINT LINE
+GIVEN := $(foreach v,$(OF_RUNS),$(if $(filter command%,$(origin $v)),$v))
+$(foreach v,$(filter-out $(foreach g,$(MAKECMDGOALS),$(call READS,$g)),$(GIVEN)),$(error $v=$($v): make $(MAKECMDGOALS) does not read it$(if \
+  $(filter SET,$v),; ARGS="--set $(SET)" does what it seems to mean)))
+$(foreach v,$(GIVEN),$(if $($v),,$(error $v=: expected a value)))
 endif
-train data: TASK ?= listops
+data: TASK ?= listops
 gradcheck bench cost stability approx: ATTENTION ?= all
 arena: ATTENTIONS ?= skyformer
 # Ten minutes a task show what one method reaches. Several methods are compared at the recipe's steps.
@@ -229,12 +244,12 @@ arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
 .PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test engine-test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape (the defaults); e.g. BUDGET=20m SEEDS=3 STEPS= LR= SEED= BATCH= THREADS= FROM= OUT= RESUME=1 FORCE=1
-	$(if $(FROM),build/skytape data --task $(TASK) --from $(call quoted,$(FROM)) $(call switch,FORCE,force))
+	$(if $(FROM),build/skytape data --task $(or $(TASK),listops) --from $(call quoted,$(FROM)) $(call switch,FORCE,force))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
 data: all ## prepare a task's data: TASK= FROM=folder-or-archive, or FETCH=1 URL=mirror; EXPORT=folder FORCE=1
 	build/skytape data $(call switch,FETCH,fetch) $(call switch,FORCE,force) $(call flags,$(FLAGS))
-goldens: lab ## compare with reference vectors: GOLDENS=folder
-	build/skytape-lab goldens --dir $(call quoted,$(or $(GOLDENS),tests/goldens)) $(ARGS)
+goldens: lab ## compare with reference vectors: GOLDENS=folder DEVICE=
+	build/skytape-lab goldens --dir $(call quoted,$(or $(GOLDENS),tests/goldens)) $(call flags,DEVICE)
 lra: lab ## a grid of runs and its accuracy table: TASKS=listops,text ATTENTIONS=all STEPS= SEEDS=1 RECIPE= JOBS=1 LR=1e-3,1e-4 BATCH=64,128 WITHOUT=1
 gradcheck: all ## check gradients of attention methods: ATTENTION=name|all
 bench: lab ## time training steps: ATTENTION=all DEVICE= BATCH= FEATURES= ARGS="--n 2048"

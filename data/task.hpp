@@ -40,6 +40,7 @@ struct TaskInfo {
   std::vector<std::string_view> labels = {};  // names of the classes; empty: their numbers
   int64_t vocabulary = 512;          // rows of the embedding, as in the papers' configurations
   int symbols = 0;                   // of symbols: stored tokens are 1 to this number
+  std::string_view spelt = {};       // of symbols: how users write them
   int64_t max_length = 0;            // tokens kept from the front of a sequence
   int64_t nominal_length = 0;        // max_length padded to a power of two
   int sequences = 1;                 // of an example: 1, or 2 (Retrieval)

@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "data/batches.hpp"
+#include "data/files/printable.hpp"
 #include "data/tokenisers/vocabulary.hpp"
 #include "tensor/core/error.hpp"
 
@@ -16,7 +17,10 @@ std::vector<std::int32_t> symbol_ids(const TaskInfo& task, std::string_view line
                                      const std::string& place) {
   std::vector<std::uint8_t> tokens;
   const std::string_view unknown = task.parse(line, tokens);
-  if (!unknown.empty()) throw DataError(fmt::format("{}: unknown token '{}'", place, unknown));
+  if (!unknown.empty()) {
+    throw DataError(
+        fmt::format("{}: unknown token '{}', expected {}", place, printable(unknown), task.spelt));
+  }
   std::vector<std::int32_t> ids(tokens.begin(), tokens.end());
   for (std::int32_t& id : ids) id += task.token_offset;
   return ids;

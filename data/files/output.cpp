@@ -51,6 +51,17 @@ void make_folder(const std::filesystem::path& path) {
     throw Error(fmt::format("{}: cannot create it: {}", path.string(), failure.message()));
 }
 
+void ensure_can_write(const std::filesystem::path& path) {
+  const fs::path target = target_of(path);
+  if (is_written_to(target)) return;
+  std::error_code absent;
+  if (fs::is_directory(target, absent)) {
+    errno = EISDIR;
+    fail_at(target, "create it");
+  }
+  const OutputFile gone_again(target);
+}
+
 OutputFile::OutputFile(const std::filesystem::path& path) : path_(target_of(path)) {
   if (!is_written_to(path_)) {
     temporary_ = path_;

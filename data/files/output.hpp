@@ -31,6 +31,9 @@ class OutputFile {
   std::FILE* file_;
 };
 
+/// The Error of a file that cannot be written there; for work that takes long before it is.
+void ensure_can_write(const std::filesystem::path& path);
+
 /// Such a file, of these bytes.
 void write_file(const std::filesystem::path& path, std::string_view bytes);
 

@@ -321,6 +321,9 @@ CustomData read_custom_data(const TaskInfo& task, const TokenChoice& choice,
     if (layout != nullptr) {
       read_glue_folder(*layout, files);
     } else {
+      if (options.data_seed != PrepareOptions().data_seed) {
+        throw UsageError("--data-seed: the folder is split already");
+      }
       std::array<fs::path, 3> paths;
       for (std::size_t i = 0; i < 3; ++i) paths[i] = file_of_split(options.from, kSplits[i]);
       for (std::size_t i = 0; i < 3; ++i) custom.splits[i] = files.read(paths[i]);

@@ -42,6 +42,8 @@ struct ListOpsSample {
 /// The official text: `( ( ( [MAX 2 ) 9 ) ] )`.
 [[nodiscard]] std::string listops_text(std::span<const uint8_t> tokens);
 
+inline constexpr std::string_view kListOpsSpelt = "( ) 0..9 [MIN [MAX [MED [SM ]";
+
 /// Appends the tokens of an official text. On an unknown word returns it, otherwise nothing.
 [[nodiscard]] std::string_view parse_listops(std::string_view text, std::vector<uint8_t>& tokens);
 

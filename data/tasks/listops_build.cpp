@@ -100,8 +100,7 @@ void read_listops(ByteStream& stream, const std::string& name, CacheWriter& out,
     tokens.clear();
     const std::string_view unknown = parse_listops(line.substr(0, tab), tokens);
     if (!unknown.empty()) {
-      lines.fail(fmt::format("unknown token '{}', expected ( ) 0..9 [MIN [MAX [MED [SM ]",
-                             printable(unknown)));
+      lines.fail(fmt::format("unknown token '{}', expected {}", printable(unknown), kListOpsSpelt));
     }
     if (tokens.empty()) lines.fail("empty expression");
     if (evaluate_listops(tokens) != label[0] - '0' && wrong++ == 0) {
@@ -163,6 +162,7 @@ TaskInfo listops_task() {
           .classes = 10,
           .vocabulary = 32,
           .symbols = kListOpsClose,
+          .spelt = kListOpsSpelt,
           .max_length = 2000,
           .nominal_length = 2048,
           .generator = "official ListOps algorithm, version 1",

@@ -28,7 +28,7 @@ void RunFlags::declare(const Command& command) {
   command.add_option("--task", task, "task: `skytape info tasks` lists them");
   command.add_option("--attention", attention, "method: `skytape info attention` lists them");
   command.add_option("--recipe", recipe, kRecipeHelp);
-  command.add_option("--seed", seed, "of initial values, order and draws").natural();
+  command.add_option("--seed", seed, "of initial values, order and draws");
   command.add_option("--device", device, "auto, cpu or cuda");
   command.add_option("--threads", threads, "CPU threads; 0: all cores");
   command.add_option("--data", data, "folder of prepared data sets");
@@ -151,8 +151,10 @@ std::map<std::string, attention::OptionValues> method_options(const std::vector<
     if (equals == entry.npos || dot == entry.npos || dot > equals) {
       throw UsageError(fmt::format("--set: expected <method>.<option>=value, got '{}'", entry));
     }
-    options[entry.substr(0, dot)][entry.substr(dot + 1, equals - dot - 1)] =
-        entry.substr(equals + 1);
+    const std::string key = entry.substr(dot + 1, equals - dot - 1);
+    if (!options[entry.substr(0, dot)].try_emplace(key, entry.substr(equals + 1)).second) {
+      throw UsageError(fmt::format("{} is set twice", entry.substr(0, equals)));
+    }
   }
   return options;
 }

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -54,17 +55,28 @@ std::string wrong_count(const std::string& said) {
   return flag + ": expected once, got " + said.substr(count + received.size()) + " times";
 }
 
-/// A number in digits, as a validator of CLI11.
-std::string why_not_natural(const std::string& text) {
-  if (number_in<std::uint64_t>(text)) return {};
-  return fmt::format("expected a natural number below 2^64, got '{}'", text);
-}
-
 /// A number that is finite, as a validator of CLI11: NaN lies in each of its ranges.
 std::string why_not_finite(const std::string& text) {
   const auto number = number_in<double>(text);
   if (!number || std::isfinite(*number)) return {};
   return fmt::format("expected a finite number, got '{}'", text);
+}
+
+/// Reads whole numbers as decimal ones, in digits: CLI11 itself takes 010 for 8, 0x10 for 16, and
+/// -1 and what is too large for the nearest number that fits.
+template <class T> CLI::Option* decimal(CLI::Option* option) {
+  const auto rewritten = [](std::string& text) -> std::string {
+    if (text.empty()) return {};  // with_value() refuses it
+    const auto number = number_in<T>(text);
+    if (!number) {
+      return fmt::format("expected a {}, got '{}'",
+                         std::is_unsigned_v<T> ? "natural number below 2^64" : "whole number",
+                         text);
+    }
+    text = std::to_string(*number);
+    return {};
+  };
+  return option->transform(CLI::Validator(rewritten, ""));
 }
 
 /// Refuses an empty value, as an unset variable of a shell leaves it.
@@ -87,11 +99,6 @@ Flag& Flag::within(double low, double high) {
   return *this;
 }
 
-Flag& Flag::natural() {
-  option_->check(CLI::Validator(why_not_natural, ""));
-  return *this;
-}
-
 Flag& Flag::required() {
   option_->required();
   return *this;
@@ -99,6 +106,11 @@ Flag& Flag::required() {
 
 Flag& Flag::excludes(std::initializer_list<const char*> flags) {
   for (const char* flag : flags) option_->excludes(flag);
+  return *this;
+}
+
+Flag& Flag::needs(const char* flag) {
+  option_->needs(flag);
   return *this;
 }
 
@@ -121,15 +133,15 @@ Flag Command::add_option(const char* name, std::vector<std::string>& value,
 }
 
 Flag Command::add_option(const char* name, int& value, const std::string& help) const {
-  return Flag(with_value(app_->add_option(name, value, help)));
+  return Flag(decimal<int>(with_value(app_->add_option(name, value, help))));
 }
 
 Flag Command::add_option(const char* name, std::int64_t& value, const std::string& help) const {
-  return Flag(with_value(app_->add_option(name, value, help)));
+  return Flag(decimal<std::int64_t>(with_value(app_->add_option(name, value, help))));
 }
 
 Flag Command::add_option(const char* name, std::uint64_t& value, const std::string& help) const {
-  return Flag(with_value(app_->add_option(name, value, help)));
+  return Flag(decimal<std::uint64_t>(with_value(app_->add_option(name, value, help))));
 }
 
 Flag Command::add_option(const char* name, double& value, const std::string& help) const {

@@ -25,12 +25,11 @@ class Flag {
   Flag& between(std::int64_t low, std::int64_t high);
   /// As between(), for numbers with fractions.
   Flag& within(double low, double high);
-  /// The value has digits only and is below 2^64: CLI11 takes -1 for 2^64 - 1, and what is larger
-  /// for the largest.
-  Flag& natural();
   Flag& required();
   /// The command refuses it together with one of these.
   Flag& excludes(std::initializer_list<const char*> flags);
+  /// The command refuses it without that one.
+  Flag& needs(const char* flag);
   /// Lets --help show no default value.
   Flag& no_default();
 

@@ -159,8 +159,7 @@ void add_data(const Command& program) {
   command.add_option("--export", flags->export_to,
                      "write the official files, or the splits of custom data, into this folder");
   command.add_option("--data", flags->root, "folder of prepared data sets");
-  command.add_option("--data-seed", options.data_seed, "seed of generators and of splits")
-      .natural();
+  command.add_option("--data-seed", options.data_seed, "seed of generators and of splits");
   command.add_option("--limit", options.limit, "generate only so many examples; 0: all")
       .between(0, std::int64_t{1} << 40);
   command.add_option("--threads", options.threads, "CPU threads; 0: all cores");

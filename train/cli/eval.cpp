@@ -21,7 +21,7 @@ struct EvalFlags {
   RunFlags run;
   EvaluateOptions options;
   std::string folder, weights, checkpoint = "best", split = "test";
-  bool confusion = false;
+  bool confusion = false, names_checkpoint = false;  // the user did
 };
 
 /// A flag of the user's that the saved configuration of --run decides; empty if there is none.
@@ -38,7 +38,12 @@ SavedModel load(const EvalFlags& flags) {
     throw UsageError("eval: give either --run DIR or --weights FILE.safetensors");
   }
   const Choices choices = flags.run.choices();
-  if (flags.folder.empty()) return load_file(flags.weights, choices);
+  if (flags.folder.empty()) {
+    if (flags.names_checkpoint) {
+      throw UsageError("eval: --checkpoint has no effect with --weights, which names the file");
+    }
+    return load_file(flags.weights, choices);
+  }
   if (const std::string ignored = overwritten(choices); !ignored.empty()) {
     throw UsageError(fmt::format(
         "eval: {} has no effect with --run, whose configuration is saved with it", ignored));
@@ -112,6 +117,7 @@ void add_eval(const Command& program) {
   command.add_option("--draws", flags->options.draws, kDrawsHelp).between(1, kMostDraws);
   command.runs([command, flags] {
     flags->run.note_given(command);
+    flags->names_checkpoint = command.count("--checkpoint") > 0;
     return run(*flags);
   });
 }

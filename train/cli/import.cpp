@@ -5,6 +5,7 @@
 #include <memory>
 #include <system_error>
 
+#include "data/files/output.hpp"
 #include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -77,15 +78,26 @@ std::vector<EncoderText> read_texts(const Encoder& encoder, const EncodeFlags& f
   return texts;
 }
 
+/// UsageError if the results cannot be written to --out, or would replace what is read.
+void check_out(const EncodeFlags& flags) {
+  namespace fs = std::filesystem;
+  data::ensure_can_write(flags.out);
+  std::error_code absent;  // one of the files is not there yet
+  if (fs::equivalent(flags.text, flags.out, absent)) {
+    throw UsageError(fmt::format("--out {}: is the file of --text, expected another", flags.out));
+  }
+  for (const auto& entry : fs::directory_iterator(flags.model, absent)) {
+    if (!fs::equivalent(entry.path(), flags.out, absent)) continue;
+    throw UsageError(fmt::format("--out {}: is a file of --model, expected another", flags.out));
+  }
+}
+
 int run(const EncodeFlags& flags) {
   set_threads(flags.threads);
   if (flags.precision != "fp32" && flags.precision != "fp64") {
     throw UsageError(unknown_name("precision", flags.precision, {"fp32", "fp64"}));
   }
-  std::error_code absent;  // one of the files is not there yet
-  if (std::filesystem::equivalent(flags.text, flags.out, absent)) {
-    throw UsageError(fmt::format("--out {}: is the file of --text, expected another", flags.out));
-  }
+  check_out(flags);
   const DType dtype = flags.precision == "fp64" ? DType::f64 : DType::f32;
   const Encoder encoder = load_encoder(flags.model, {dtype, parse_device(flags.device)});
   Progress progress;

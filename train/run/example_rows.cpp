@@ -110,6 +110,9 @@ std::vector<std::string> read_custom_data(data::ByteStream& stream, const Exampl
   }
   const data::RecordOptions rows =
       rows_of(file, format_of(preview, file, hints), hints, config.pairs);
+  if (rows.format != data::RecordFormat::csv && !file.delimiter.empty()) {
+    throw UsageError(fmt::format("--delimiter: {} is no CSV", shown));
+  }
   const data::FoundColumns found = data::read_records(preview, shown, rows, take);
   const bool jsonl = rows.format == data::RecordFormat::jsonl;
   const bool other = !found.names.empty() && found.names.text != rows.columns.text;

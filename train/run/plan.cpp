@@ -54,7 +54,7 @@ RunConfig configure(const Request& r, const Json& saved) {
   if (saved.is_null()) {
     const bool names_task =
         r.choices.given.contains("--task") || !find_recipe(r.choices.recipe).task.empty();
-    if (!r.options.resumes() || r.out.empty() || names_task) return resolve(r.choices);
+    if (!r.options.resumes() || names_task) return resolve(r.choices);
     if (r.seeds > 1) {
       throw UsageError(
           "train: --resume with --seeds continues no single run, whose task it could take; "
@@ -148,11 +148,19 @@ Json read_folders(const Request& r) {
   return found;
 }
 
+void refuse_late_stop(const Request& r, const RunConfig& config) {
+  const std::int64_t steps = config.pretraining.steps + (r.pretraining ? 0 : config.steps());
+  if (r.options.stop_after <= steps) return;
+  throw UsageError(fmt::format("--stop-after {}: has no effect, as the run has {} steps",
+                               r.options.stop_after, steps));
+}
+
 RunConfig configured_by(Request& r, const Json& folders) {
   const bool initial = !r.options.init.empty();
   if (initial) add_encoder_settings(folders.at("init"), r.choices);
   if (!r.budget.empty()) fit_budget(r, folders.at("saved"));
   const RunConfig config = configure(r, folders.at("saved"));
+  refuse_late_stop(r, config);
   if (!initial || r.pretraining) return config;
   refuse_two_starts(r, config);
   const auto rows = folders.at("embedding_rows").get<std::int64_t>();

@@ -237,6 +237,9 @@ std::vector<Json> read_metrics(const fs::path& path) {
 Json read_json(const fs::path& path) {
   std::ifstream in(path);
   if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
+  if (!fs::is_regular_file(path)) {
+    throw DataError(fmt::format("{}: expected a file, got a folder or a device", path.string()));
+  }
   return json_object_in(std::string(std::istreambuf_iterator<char>(in), {}), path.string());
 }
 

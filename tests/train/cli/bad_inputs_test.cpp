@@ -54,6 +54,8 @@ struct Odds {
                              {{"w", Tensor::zeros({2}, DType::f32, Device::cpu)}}, {});
     w.folder.write("cut/config.json", "{\"task\": \"list");
     w.folder.write("empty/config.json", "{}");
+    w.folder.write("folder/config.json/a", "");
+    w.folder.write("files/own.recipe", "base = skytape\n");
     for (const char* split : {"train", "dev", "test"}) {
       const std::string name = std::string("listops/") + split + ".skydata";
       const std::string whole = read_file(w.data / name);

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
+#include <system_error>
 
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
@@ -126,6 +128,17 @@ std::vector<BenchCase> cases_of(const BenchFlags& flags) {
     }
   }
   return cases;
+}
+
+/// UsageError or Error where --json cannot be written, or would replace the recipe.
+void check_json(const BenchFlags& flags) {
+  if (flags.json_file.empty()) return;
+  std::error_code absent;
+  if (std::filesystem::equivalent(flags.recipe, flags.json_file, absent)) {
+    throw UsageError(
+        fmt::format("--json {}: is the file of --recipe, expected another", flags.json_file));
+  }
+  data::ensure_can_write(flags.json_file);
 }
 
 /// To --json, after each case: what is measured stays, whatever becomes of the next one.
@@ -275,19 +288,26 @@ void add_bench(const Command& program) {
   command.add_flag("--forward", flags->all.forward_only, "forward passes only");
   command.add_flag("--no-graph", flags->no_graph,
                    "cuda: submit every step op by op instead of replaying CUDA graphs");
-  command.add_flag("--ranks", flags->ranks,
-                   "the first method's step on the ranks of mpirun, and modelled for 1 to 1,024");
+  command
+      .add_flag("--ranks", flags->ranks,
+                "the first method's step at the first length on the ranks of mpirun, and "
+                "modelled for 1 to 1,024")
+      .excludes({"--forward"});
   command.add_option("--model", flags->model, "parameters of a larger model, with --ranks")
-      .within(1.0, 1e13);
+      .within(1.0, 1e13)
+      .needs("--ranks");
   command
       .add_option("--microbatch-ms", flags->microbatch_ms,
                   "milliseconds of a microbatch on another machine, with --ranks; 0: as measured")
-      .within(0.0, 1e9);
-  command.add_flag(
-      "--no-rates", flags->no_rates,
-      "measure no GEMM throughput and no copies: a tool that watches every access would "
-      "spend its time on them");
-  command.add_option("--json", flags->json_file, "write machine and results there");
+      .within(0.0, 1e9)
+      .needs("--ranks");
+  command
+      .add_flag("--no-rates", flags->no_rates,
+                "measure no GEMM throughput and no copies: a tool that watches every access would "
+                "spend its time on them")
+      .excludes({"--ranks"});
+  command.add_option("--json", flags->json_file, "write machine and results there")
+      .excludes({"--ranks"});
   command
       .add_option("--recipe", flags->recipe,
                   "with this recipe's model and features, not the papers'")
@@ -295,6 +315,7 @@ void add_bench(const Command& program) {
   command.add_flag("--kernels", flags->kernels, "cuda: every kernel of one step and its time")
       .excludes({"--forward", "--no-graph", "--ranks"});
   command.runs([flags] {
+    check_json(*flags);
     if (flags->kernels) return run_kernels(*flags);
     if (!flags->ranks) return run(*flags);
     return with_ranks({}, [&](const Ranks& ranks) { return run_ranks(*flags, ranks); });

@@ -45,6 +45,10 @@ std::vector<std::string> chosen_tables(const CostFlags& flags) {
     }
   }
   if (!flags.runs.empty() && flags.tables == "all") chosen.emplace_back("convergence");
+  if (!flags.runs.empty() &&
+      std::find(chosen.begin(), chosen.end(), "convergence") == chosen.end()) {
+    throw UsageError(fmt::format("--runs has no effect on --tables {}", flags.tables));
+  }
   return chosen;
 }
 

@@ -46,7 +46,7 @@ void SourceFlags::declare(const Command& of) {
   of.add_option("--qkv", qkv, "FILE.safetensors with q, k, v, or Q.npy,K.npy,V.npy");
   of.add_option("--checkpoint", checkpoint, "of the run: best or last");
   of.add_option("--data", data, "folder of prepared data sets; default: the run's");
-  of.add_option("--seed", seed, "of initial values and draws").natural();
+  of.add_option("--seed", seed, "of initial values and draws");
 }
 
 InputSource SourceFlags::open(const std::vector<std::int64_t>& lengths) const {

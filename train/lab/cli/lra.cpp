@@ -112,7 +112,7 @@ void add_lra(const Command& program) {
   command.add_option("--attentions", flags->attentions, "methods a,b,… or all");
   command.add_option("--lr", flags->lrs, "axis: learning rates a,b,…");
   command.add_option("--batch", flags->batches, "axis: batch sizes a,b,…");
-  command.add_option("--seed", flags->run.seed, "the first seed").natural();
+  command.add_option("--seed", flags->run.seed, "the first seed");
   command.add_option("--seeds", flags->grid.seeds, "seeds per cell, from --seed on")
       .between(1, 10000);
   command.add_option("--recipe", flags->run.recipe, kRecipeHelp);

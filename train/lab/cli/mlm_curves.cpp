@@ -151,7 +151,7 @@ void add_mlm_curves(const Command& program) {
       .add_option("--batch", flags->options.batch,
                   "sequences of the shortest n in a step, which has as many tokens at every n")
       .between(1, 65536);
-  command.add_option("--seed", flags->run.seed, "seed of every run").natural();
+  command.add_option("--seed", flags->run.seed, "seed of every run");
   command.add_option("--precision", flags->run.precision, kRunPrecisionHelp);
   command
       .add_option("--set", flags->run.set,

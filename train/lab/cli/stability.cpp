@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "attention/registry.hpp"
 #include "train/cli/cli.hpp"
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/experiment.hpp"
@@ -42,6 +43,9 @@ int run(StabilityFlags flags) {
   const Choices& base = options.base = flags.run.choices();
   options.methods = method_list(flags.attention);
   options.tasks = task_list(flags.tasks);
+  for (const std::string& method : split_list("--train-attention", flags.trained)) {
+    (void)attention::find(method);  // before scores are measured
+  }
   Experiment experiment("stability", flags.out);
   experiment.note("recipe", base.recipe);
   experiment.note("seed", base.seed);
@@ -82,7 +86,7 @@ void add_stability(const Command& program) {
   command.add_option("--train-batch", flags->trained_batch, "examples of a step there")
       .between(1, 65536);
   command.add_option("--set", flags->run.set, "key=value: any recipe key").no_default();
-  command.add_option("--seed", flags->run.seed, "of initial values, order and draws").natural();
+  command.add_option("--seed", flags->run.seed, "of initial values, order and draws");
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--threads", flags->run.threads, "CPU threads; 0: all cores");

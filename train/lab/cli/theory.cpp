@@ -95,7 +95,7 @@ void add_theory(const Command& program) {
   flags->command = command;
   command.add_option("--statements", flags->statements, "statements a,b,… or all");
   command.add_option("--seeds", flags->seeds, "number of seeds").between(1, 100000);
-  command.add_option("--seed", flags->seed, "first seed").natural();
+  command.add_option("--seed", flags->seed, "first seed");
   command.add_option("--n", flags->sizes.n, "queries and keys").between(16, 4096);
   command.add_option("--width", flags->sizes.width, "of a head").between(1, 1024);
   command
