@@ -159,12 +159,16 @@ std::string differences(const Json& saved, const Json& wanted) {
 }
 
 std::string settings_of(const Json& config) {
-  std::string text = config.value("recipe", "");
+  std::string own;
+  bool without = false;  // what a recipe adds to the papers' models: one flag, several settings
   for (const Setting& setting : saved_settings(config)) {  // sorted by their keys
-    if (setting.origin.starts_with("--"))
-      text += fmt::format(", {}={}", setting.key, setting.value);
+    if (setting.origin == "--without-additions") {
+      without = true;
+    } else if (setting.origin.starts_with("--")) {
+      own += fmt::format(", {}={}", setting.key, setting.value);
+    }
   }
-  return text;
+  return config.value("recipe", "") + (without ? ", without additions" : "") + own;
 }
 
 std::vector<std::string> distinct_names(const std::vector<Json>& configs) {

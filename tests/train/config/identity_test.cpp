@@ -103,6 +103,13 @@ TEST_CASE("runs by different numbers under one name are told apart by the keys t
                                  "skytape, features=24"});
   CHECK(distinct_names({a, d}) ==
         std::vector<std::string>{"skytape, features=24", "skytape, features=24"});
+  // One flag has one name, however many settings it is.
+  Json without = a;
+  without["settings"]["conv_width"] = {{"value", "0"}, {"origin", "--without-additions"}};
+  without["settings"]["mirror"] = {{"value", "0"}, {"origin", "--without-additions"}};
+  CHECK(
+      distinct_names({a, without}) ==
+      std::vector<std::string>{"skytape, features=24", "skytape, without additions, features=24"});
   // A name that a third run has already is no name for the first.
   Json said = a;
   said["settings"]["lr"] = {{"value", "9e-3"}, {"origin", "--set"}};
