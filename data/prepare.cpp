@@ -25,13 +25,15 @@ std::vector<std::string> stored_splits(const TaskInfo& task) {
 
 fs::path folder_of(const TaskInfo& task, const fs::path& root) { return root / task.name; }
 
-std::string how_to_prepare(const TaskInfo& task) {
-  if (!task.generator.empty()) return fmt::format("type: make data TASK={}", task.name);
-  const std::string own =
-      fmt::format("make data TASK={} FROM=<file, folder or archive>", task.name);
+std::string how_to_prepare(const TaskInfo& task, const fs::path& root) {
+  const std::string there =
+      root == "datasets" ? "" : fmt::format(" ARGS=\"--data {}\"", root.string());
+  const std::string make = fmt::format("make data TASK={}", task.name);
+  if (!task.generator.empty()) return fmt::format("type: {}{}", make, there);
+  const std::string own = fmt::format("{} FROM=<file, folder or archive>{}", make, there);
   if (task.source.empty()) return "type: " + own;
-  return fmt::format("type: make data TASK={} FETCH=1, or get it from {} and type: {}", task.name,
-                     task.source, own);
+  return fmt::format("type: {} FETCH=1{}, or get it from {} and type: {}", make, there, task.source,
+                     own);
 }
 
 /// DataError if `set` was generated, but by another version of the generator.
@@ -50,7 +52,7 @@ Dataset open_stored(const TaskInfo& task, const fs::path& root, const std::strin
   const fs::path path = cache_path(folder_of(task, root), split);
   if (!fs::exists(path)) {
     throw DataError(fmt::format("{}: not prepared ({} is missing); {}", task.name, path.string(),
-                                how_to_prepare(task)));
+                                how_to_prepare(task, root)));
   }
   auto file = CacheFile::open(path);
   const CacheHeader& header = file->header();
@@ -60,7 +62,7 @@ Dataset open_stored(const TaskInfo& task, const fs::path& root, const std::strin
   }
   if (!is_prepared(task, root)) {
     throw DataError(fmt::format("{}: the splits there are not of one preparation; {}",
-                                folder_of(task, root).string(), how_to_prepare(task)));
+                                folder_of(task, root).string(), how_to_prepare(task, root)));
   }
   Dataset set(std::move(file));
   ensure_current(task, path, set);
@@ -140,7 +142,7 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
   if (options.from.empty() && task.generator.empty()) {
     throw DataError(fmt::format("{}: cannot be generated, and {} holds none; {}", task.name,
                                 fs::absolute(folder_of(task, root)).string(),
-                                how_to_prepare(task)));
+                                how_to_prepare(task, root)));
   }
   if (!options.from.empty() && !fs::exists(options.from)) {
     throw DataError(fmt::format("{}: {} does not exist", task.name, options.from.string()));

@@ -99,7 +99,7 @@ python3 train/report/tables.py "$scratch/attention.json" >"$scratch/attention"
 sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
 build/skytape-lab report --runs train/results/runs --out "$scratch/report" >/dev/null 2>&1
 python3 train/report/tables.py "$scratch/report/report.json" time_to_accuracy >"$scratch/runs"
-# The README's table has the runs of the first command, `make train TASK=…`, and the best of all.
+# The README's table has the runs of `make train TASK=…`, and the best of all.
 mkdir "$scratch/first"
 while read -r task words; do
   ln -s "$PWD/train/results/runs/$task-skyformer-skytape-s42" "$scratch/first/"
@@ -114,7 +114,7 @@ build/skytape-lab report --runs "$scratch/first" --out "$scratch/first/report" >
 python3 train/report/tables.py "$scratch/first/report/report.json" arena >"$scratch/first/arena"
 python3 train/report/tables.py "$scratch/report/report.json" arena >"$scratch/arena"
 {
-  printf '| task | first command, test, %% | best run on a CPU, test, %% | papers'"'"' best, %% |\n|---|---:|---:|---:|\n'
+  printf '| task | `make train TASK=…`, test, %% | best run on a CPU, test, %% | papers'"'"' best, %% |\n|---|---:|---:|---:|\n'
   awk 'FNR == 1 { ++file }
        file == 1 { split($0, part, "\t"); order[++n] = part[1]; words[part[1]] = part[2]; next }
        { split($0, cell, / *\| */); task = cell[2] }
