@@ -67,6 +67,11 @@ Option Option::list(std::string key, std::string& field, std::string meaning) {
   return {std::move(key), &field, std::move(meaning), 0, 0, {}};
 }
 
+Option Option::idle_if(bool idle, std::vector<std::string> by) && {
+  if (idle && idle_by.empty()) idle_by = std::move(by);
+  return std::move(*this);
+}
+
 std::string Option::text() const {
   if (const auto* i = std::get_if<std::int64_t*>(&value)) return std::to_string(**i);
   if (const auto* x = std::get_if<double*>(&value)) return short_number(**x);
@@ -87,6 +92,20 @@ std::vector<OptionInfo> describe(const std::vector<Option>& options) {
     infos.push_back({option.key, option.text(), option.range(), option.meaning});
   }
   return infos;
+}
+
+std::string idle_because(const std::string& method, const std::vector<Option>& options,
+                         std::string_view key) {
+  const auto named = [&](std::string_view name) -> const Option& {
+    const auto found = std::ranges::find(options, name, &Option::key);
+    ENSURE(found != options.end(), method, ": no option is called '", name, "'");
+    return *found;
+  };
+  std::vector<std::string> reasons;
+  for (const std::string& other : named(key).idle_by) {
+    reasons.push_back(fmt::format("{}.{} is {}", method, other, named(other).text()));
+  }
+  return fmt::format("{}", fmt::join(reasons, " and "));
 }
 
 std::vector<std::int64_t> parse_list(const std::string& key, const std::string& text) {

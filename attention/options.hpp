@@ -19,8 +19,9 @@ struct Option {
   std::string key;
   std::variant<std::int64_t*, double*, bool*, std::string*> value;
   std::string meaning;
-  double low = 0, high = 0;          // legal range of a number, both ends included
-  std::vector<std::string> choices;  // legal values of a string; empty: any text
+  double low = 0, high = 0;               // legal range of a number, both ends included
+  std::vector<std::string> choices;       // legal values of a string; empty: any text
+  std::vector<std::string> idle_by = {};  // options whose values leave this one without effect
 
   static Option integer(std::string key, std::int64_t& field, double low, double high,
                         std::string meaning);
@@ -29,6 +30,10 @@ struct Option {
   static Option choice(std::string key, std::string& field, std::vector<std::string> choices,
                        std::string meaning);
   static Option list(std::string key, std::string& field, std::string meaning);  ///< see parse_list
+
+  /// Returns the option, which the values of the options `by` leave without effect if `idle`. Of
+  /// several calls the first one that says so counts.
+  [[nodiscard]] Option idle_if(bool idle, std::vector<std::string> by) &&;
 
   [[nodiscard]] std::string text() const;   ///< current value as text
   [[nodiscard]] std::string range() const;  ///< "1..4096", "official|per_matrix", "0|1"
@@ -39,6 +44,11 @@ struct OptionInfo {
   std::string key, default_text, range, meaning;
 };
 [[nodiscard]] std::vector<OptionInfo> describe(const std::vector<Option>& options);
+
+/// Returns why the option `key` changes nothing, given the others' current values: "logits is
+/// factorised" with `method` and a dot in front. Empty if it does something.
+[[nodiscard]] std::string idle_because(const std::string& method,
+                                       const std::vector<Option>& options, std::string_view key);
 
 /// "64:128" -> {64, 128}; empty text -> {}. Throws UsageError naming `key` unless every entry is a
 /// positive whole number.

@@ -10,8 +10,8 @@
 
 namespace skytape::attention {
 
-/// The row of a method with settings: `spec` with the options of `defaults`, and `make`, which gets
-/// them as the user set them and returns the method.
+/// The row of a method with settings: `spec` with the options of `defaults`, what leaves one of
+/// them without effect, and `make`, which gets them as the user set them and returns the method.
 template <class Config, class Make>
 [[nodiscard]] Spec register_method(Spec spec, Config defaults, const Make& make) {
   spec.options = describe(defaults.options());
@@ -20,6 +20,12 @@ template <class Config, class Make>
     Config config = defaults;
     assign(name, config.options(), values);
     return make(context, config);
+  };
+  spec.idle_because = [name = spec.name, defaults](std::string_view key,
+                                                   const OptionValues& values) {
+    Config config = defaults;
+    assign(name, config.options(), values);
+    return idle_because(name, config.options(), key);
   };
   return spec;
 }

@@ -34,6 +34,9 @@ struct Spec {
   std::vector<OptionValues> samples;  // settings that tests run, the default among them
   std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings
   std::function<std::unique_ptr<Method>(const LayerContext&, const OptionValues&)> make;
+  /// Returns why an option changes nothing, given the values of the others: "synthesizer.logits is
+  /// dense". Empty if it does something.
+  std::function<std::string(std::string_view key, const OptionValues&)> idle_because;
   /// The multiply-adds of all matrix products on a CPU, every term; with them a test compares what
   /// was counted once.
   std::function<Cost(const CostSizes&)> cost_at;

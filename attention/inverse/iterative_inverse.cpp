@@ -59,7 +59,8 @@ std::vector<Option> InverseConfig::options() {
           Option::choice("inverse_backward", backward, {"unrolled", "implicit"},
                          "gradient of the steps, or of the exact inverse"),
           Option::flag("detach_start", detach_start,
-                       "the start's coefficient is a constant to the derivative")};
+                       "the start's coefficient is a constant to the derivative")
+              .idle_if(backward == "implicit", {"inverse_backward"})};
 }
 
 Cost inverse_cost(double size) {

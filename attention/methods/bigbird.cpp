@@ -43,7 +43,8 @@ struct Config {
             Option::integer("random_blocks", random_blocks, 0, 64,
                             "random blocks of keys for each block of queries"),
             Option::choice("random_range", random_range, {"whole", "official"},
-                           "where random blocks come from: the whole sequence or its beginning")};
+                           "where random blocks come from: the whole sequence or its beginning")
+                .idle_if(random_blocks == 0, {"random_blocks"})};
   }
 };
 

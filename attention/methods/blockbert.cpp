@@ -36,7 +36,8 @@ struct Config {
     return {
         Option::integer("blocks", blocks, 1, 4096, "blocks that the sequence is cut into, at most"),
         Option::list("head_counts", head_counts,
-                     "how many heads shift by 0, by 1, …, all heads together; empty: in turn")};
+                     "how many heads shift by 0, by 1, …, all heads together; empty: in turn")
+            .idle_if(blocks == 1, {"blocks"})};
   }
 };
 

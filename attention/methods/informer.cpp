@@ -56,12 +56,16 @@ struct Config {
   [[nodiscard]] const char* name() const { return masked ? "informer_mask" : "informer"; }
 
   std::vector<Option> options() {
-    return {Option::integer("features", features, 1, 65536, "c, which sizes follow from"),
-            Option::integer("samples", samples, 0, 65536,
-                            "sampled keys per query; 0: about `features`"),
-            Option::integer("top", top, 0, 65536, "queries computed in full; 0: about `features`"),
-            Option::choice("measure", measure, {"sampled", "exact"},
-                           "what queries are chosen by; exact takes quadratic time")};
+    const bool exact = measure == "exact";
+    return {
+        Option::integer("features", features, 1, 65536, "c, which sizes follow from")
+            .idle_if(top > 0 && exact, {"top", "measure"})
+            .idle_if(top > 0 && samples > 0, {"samples", "top"}),
+        Option::integer("samples", samples, 0, 65536, "sampled keys per query; 0: about `features`")
+            .idle_if(exact, {"measure"}),
+        Option::integer("top", top, 0, 65536, "queries computed in full; 0: about `features`"),
+        Option::choice("measure", measure, {"sampled", "exact"},
+                       "what queries are chosen by; exact takes quadratic time")};
   }
 
   /// S or T: the option, or the papers' rule if it is 0; at most the length.

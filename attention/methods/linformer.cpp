@@ -47,15 +47,20 @@ struct Config {
   std::string layer_features, head_features;  // L of each layer / of each head; empty: features
 
   std::vector<Option> options() {
-    return {Option::integer("features", features, 1, 1 << 20, "projected length L"),
+    const bool learned = projection == "learned", kernels = projection == "conv";
+    return {Option::integer("features", features, 1, 1 << 20, "projected length L")
+                .idle_if(!layer_features.empty(), {"layer_features"}),
             Option::choice("sharing", sharing,
                            {"none", "headwise", "keyvalue", "layerwise", "official"},
-                           "which learned projections are one and the same"),
+                           "which learned projections are one and the same")
+                .idle_if(!learned, {"projection"}),
             Option::choice("projection", projection, {"learned", "mean", "max", "conv"},
                            "how the sequence is projected"),
-            Option::flag("frozen", frozen, "keep the projection as it was drawn"),
+            Option::flag("frozen", frozen, "keep the projection as it was drawn")
+                .idle_if(!learned && !kernels, {"projection"}),
             Option::real("init_std", init_std, 0, 10,
-                         "deviation of a learned projection's start; 0: 1/sqrt(L)"),
+                         "deviation of a learned projection's start; 0: 1/sqrt(L)")
+                .idle_if(!learned, {"projection"}),
             Option::list("layer_features", layer_features, "L of each layer, instead of features"),
             Option::list("head_features", head_features,
                          "rows of the projection that each head may use, at most L")};

@@ -36,7 +36,8 @@ struct Config {
                             "tokens of a block; of a sliding window, half on either side"),
             Option::choice("form", form, {"block", "official", "sliding"},
                            "view of a token: its block, tokens that are as many places apart "
-                           "as there are blocks, or a window around it")};
+                           "as there are blocks, or a window around it")
+                .idle_if(block == 1, {"block"})};
   }
 };
 

@@ -49,7 +49,8 @@ struct Config {
                             "tokens of the window besides the query, half on either side"),
             Option::integer("globals", globals, 0, 4096, "global tokens, from the first one on"),
             Option::list("dilation", dilation,
-                         "step between the tokens of the window, of each head; empty: 1")};
+                         "step between the tokens of the window, of each head; empty: 1")
+                .idle_if(window / 2 == 0, {"window"})};
   }
 };
 

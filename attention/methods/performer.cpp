@@ -59,7 +59,8 @@ struct Config {
                            "official: the papers' scale, padding and stabiliser"),
             Option::real("epsilon", epsilon, 0, 1, "added to every feature"),
             Option::flag("detach_stabiliser", detach_stabiliser,
-                         "hold the maxima constant: not the gradient of what is computed"),
+                         "hold the maxima constant: not the gradient of what is computed")
+                .idle_if(epsilon == 0, {"epsilon"}),
             Option::integer("redraw", redraw, 0, 1e9,
                             "steps after which features are drawn anew; 0: never")};
   }

@@ -90,7 +90,8 @@ struct Config {
     }
     if (parts.pilot_rows || parts.may_keep_pilot) {
       all.push_back(Option::choice("pilot_gradient", pilot_gradient, {"true", "official"},
-                                   "official counts a pilot row as often as it was drawn"));
+                                   "official counts a pilot row as often as it was drawn")
+                        .idle_if(!reuses_pilots(), {"keep_pilot"}));
     }
     if (parts.normaliser == Normaliser::exact) {
       all.push_back(

@@ -48,7 +48,9 @@ struct Config {
                            "every head sees both parts of the pattern, or they take turns"),
             Option::integer("stride", stride, 1, 1 << 20, "tokens of a group, or of a stride"),
             Option::integer("summary", summary, 1, 1 << 20,
-                            "tokens of a group that everybody sees, at most stride")};
+                            "tokens of a group that everybody sees, at most stride")
+                .idle_if(pattern == "strided", {"pattern"})
+                .idle_if(stride == 1, {"stride"})};
   }
 };
 

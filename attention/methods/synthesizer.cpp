@@ -67,13 +67,18 @@ struct Config {
   bool trained = true;                // LRA: 1
 
   std::vector<Option> options() {
+    const bool dense = logits == "dense";
     return {
         Option::choice("logits", logits, {"dense", "random", "factorised"},
                        "what logits come from: inputs, a table, a table of low rank"),
-        Option::integer("rank", rank, 1, 1024, "of the factorised table"),
-        Option::integer("hidden", hidden, 0, 1024, "width of dense's hidden layer; 0: a head's"),
-        Option::flag("shared", shared, "dense: one map from hidden values to logits for all heads"),
-        Option::flag("trained", trained, "0: tables keep their initial values")};
+        Option::integer("rank", rank, 1, 1024, "of the factorised table")
+            .idle_if(logits != "factorised", {"logits"}),
+        Option::integer("hidden", hidden, 0, 1024, "width of dense's hidden layer; 0: a head's")
+            .idle_if(!dense, {"logits"}),
+        Option::flag("shared", shared, "dense: one map from hidden values to logits for all heads")
+            .idle_if(!dense, {"logits"}),
+        Option::flag("trained", trained, "0: tables keep their initial values")
+            .idle_if(dense, {"logits"})};
   }
 };
 

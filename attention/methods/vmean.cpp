@@ -28,6 +28,7 @@ namespace {
 /// its default and the value used on LRA, and one line for each in options():
 ///   std::int64_t features = 128;  // L; LRA: 128
 ///   … return {Option::integer("features", features, 1, 4096, "landmarks")};
+/// An option that another one leaves without effect ends in .idle_if(exact, {"exact"}).
 struct Config {
   std::vector<Option> options() { return {}; }
 };

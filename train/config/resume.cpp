@@ -59,7 +59,7 @@ void refuse_other_recipe(const Json& saved, Choices choices, const Asked& asked)
         std::any_of(choices.settings.begin(), choices.settings.end(),
                     [&](const Setting& c) { return one_key(c.key, method) == setting.key; });
     if (setting.origin.starts_with("--") && !chosen) {
-      choices.settings.push_back(setting);
+      choices.settings.push_back({setting.key, setting.value, asked.flag});
     }
   }
   std::vector<Setting> here = resolve(choices, recipe).settings;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 
 #include "attention/registry.hpp"
@@ -15,6 +16,16 @@ namespace {
 template <class... Args>
 void refuse_if(bool wrong, fmt::format_string<const Args&...> text, const Args&... args) {
   if (wrong) throw UsageError(fmt::format(text, args...));
+}
+
+/// Returns why a key or an option of the method changes nothing in this run; empty if it does
+/// something.
+std::string why_idle(const std::string& choice, const RunConfig& c) {
+  const std::string key = one_key(choice, *c.method);
+  const KeyInfo* const info = find_key(key);
+  if (info != nullptr && !is_shared(key)) return idle_because(c.settings, *info);
+  const std::string option = is_shared(key) ? key : key.substr(c.method->name.size() + 1);
+  return c.method->idle_because(option, c.model.attention_options);
 }
 
 bool is_picture(const data::TaskInfo& task) { return task.tokens == data::TokenKind::pixels; }
@@ -63,9 +74,9 @@ void check_together(const RunConfig& c) {
 
 void check_effects(const Choices& choices, const RunConfig& config) {
   for (const Setting& choice : choices.settings) {
-    if (choice.origin == "--init") continue;  // taken over, nobody asked for it
-    const KeyInfo* const key = find_key(choice.key);
-    const std::string why = key == nullptr ? "" : idle_because(config.settings, *key);
+    // What a saved run had is taken over, and nobody asks for it now.
+    if (is_among("--init|--resume|--weights", choice.origin)) continue;
+    const std::string why = why_idle(choice.key, config);
     if (!why.empty()) {
       throw UsageError(fmt::format("{} has no effect on this run: {}", choice.key, why));
     }

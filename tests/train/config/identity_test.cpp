@@ -14,7 +14,7 @@ using namespace skytape::train;
 using data::Json;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
-using test::choices, test::sets;
+using test::choices, test::setting, test::sets;
 
 namespace {
 
@@ -158,4 +158,18 @@ TEST_CASE("--resume compares what a recipe says now with what the run was starte
   (void)write("lr=1e-3 warmup=4 dropout=0.2");
   again.settings = sets("checkpoint_every=3");
   CHECK(resume().checkpoint_every == 3);
+}
+
+TEST_CASE("a run whose user set an option that had no effect is continued, by its recipe as well") {
+  Json saved = to_json(resolve(choices({}, "text", "synthesizer")));
+  saved["settings"]["synthesizer.hidden"] = {{"value", "16"}, {"origin", "--set"}};
+  Choices again = choices({}, "text", "synthesizer");
+  again.given = {"--recipe"};
+  const auto hidden = [&] {
+    return setting(resumed(again, saved, "runs/a/config.json"), "synthesizer.hidden").value;
+  };
+  CHECK(hidden() == "16");
+  again.settings = sets("synthesizer.hidden=16");
+  CHECK(error_of<UsageError>([&] { (void)hidden(); }).find("logits is factorised") !=
+        std::string::npos);
 }

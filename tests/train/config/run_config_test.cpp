@@ -152,6 +152,44 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal("pooling=first mask=nonzero", "skyformer", "image"), "mask=nonzero hides");
 }
 
+TEST_CASE("a method's option that another one leaves without effect is refused to the user alone") {
+  const auto refusal = [](const std::string& attention, const std::string& values,
+                          const std::string& task = "listops") {
+    const Choices c = choices(sets(values), task, attention);
+    return error_of<UsageError>([&] { (void)resolve(c); });
+  };
+  CHECK(refusal("synthesizer", "synthesizer.hidden=16") ==
+        "synthesizer.hidden has no effect on this run: synthesizer.logits is factorised");
+  CHECK(refusal("synthesizer", "synthesizer.hidden=16 synthesizer.logits=dense").empty());
+  CHECK(refusal("longformer", "longformer.window=0 longformer.dilation=2") ==
+        "longformer.dilation has no effect on this run: longformer.window is 0");
+  CHECK(refusal("skyformer", "skyformer.detach_start=0").empty());
+  CHECK(refusal("skyformer", "skyformer.detach_start=0 skyformer.inverse_backward=implicit") ==
+        "skyformer.detach_start has no effect on this run: skyformer.inverse_backward is implicit");
+
+  // By either spelling of a key that methods share, and by its flag.
+  const std::string sizes = "informer.samples=7 informer.top=5";
+  const std::string why =
+      "features has no effect on this run: informer.samples is 7 and informer.top is 5";
+  CHECK(refusal("informer", sizes).empty());  // the recipe has features
+  CHECK(refusal("informer", sizes + " features=24") == why);
+  CHECK(refusal("informer", sizes + " informer.features=24") == "informer." + why);
+  CHECK(refusal("informer", "informer.samples=7 features=24").empty());
+  Choices flag = choices(sets(sizes), "listops", "informer");
+  flag.settings.push_back({"features", "24", "--features"});
+  CHECK(error_of<UsageError>([&] { (void)resolve(flag); }) == why);
+
+  // The other value may be the recipe's; what a recipe leaves without effect itself is as good as
+  // any.
+  CHECK(refusal("linformer", "linformer.frozen=1", "text") ==
+        "linformer.frozen has no effect on this run: linformer.projection is mean");
+  CHECK(refusal("linformer", "linformer.frozen=1").empty());
+  const RunConfig papers = resolve(of_papers(sets("linformer.projection=max"), "linformer"));
+  CHECK(setting(papers, "linformer.frozen").value == "1");
+  CHECK(setting(resolve(of_papers({}, "skein_uniform")), "skein_uniform.pilot_gradient").value ==
+        "official");
+}
+
 TEST_CASE("who bounds evaluations bounds the last ones, too; a recipe's bound is of those before") {
   CHECK(resolve(of_papers()).eval_examples == 1984);
   CHECK(resolve(of_papers()).final_examples == 0);
