@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "attention/registry.hpp"
 #include "data/tokenisers/vocabulary.hpp"
@@ -26,6 +29,17 @@ std::string why_idle(const std::string& choice, const RunConfig& c) {
   if (info != nullptr && !is_shared(key)) return idle_because(c.settings, *info);
   const std::string option = is_shared(key) ? key : key.substr(c.method->name.size() + 1);
   return c.method->idle_because(option, c.model.attention_options);
+}
+
+/// Keys that neither a model that predicts hidden tokens nor its loop reads. Of pooling, cls alone
+/// is read: its token stands in front of all others.
+constexpr std::string_view kOfTask[] = {"pooling",         "pyramid",        "pair_cosine",
+                                        "label_smoothing", "final_examples", "class_weights",
+                                        "patience",        "select",         "select_after"};
+
+/// Returns the value that a key has where the user says nothing.
+std::string value_in_recipe(const Choices& c, std::string_view key) {
+  return value_of(recipe_settings(c.recipe, c.task, c.attention), *find_key(key));
 }
 
 bool is_picture(const data::TaskInfo& task) { return task.tokens == data::TokenKind::pixels; }
@@ -84,6 +98,17 @@ void check_effects(const Choices& choices, const RunConfig& config) {
       throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
                                    config.batches.nominal_length, choices.task, choice.value));
     }
+  }
+}
+
+void check_pretraining(const Choices& choices) {
+  for (const auto& [key, value, origin] : choices.settings) {
+    if (std::ranges::find(kOfTask, key) == std::end(kOfTask)) continue;
+    const bool pools = key == "pooling";
+    if (pools && (value == "cls" || value_in_recipe(choices, key) == "cls")) continue;
+    throw UsageError(fmt::format(
+        "{} has no effect on this run: {}", key,
+        pools ? "pretrain reads only whether it is cls" : "only training on the task reads it"));
   }
 }
 

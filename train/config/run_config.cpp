@@ -207,6 +207,7 @@ RunConfig moved_to(Device device, RunConfig config) {
 }
 
 Choices for_pretraining(Choices choices) {
+  check_pretraining(choices);
   for (Setting& choice : choices.settings) {
     for (const char* key : {"steps", "lr", "warmup"}) {
       if (choice.key == key) choice.key = std::string("pretrain_") + key;

@@ -133,7 +133,7 @@ void check_parts(const data::Json& config, const std::string& file);
 [[nodiscard]] RunConfig pretraining_of(const RunConfig& config);
 
 /// Returns the choices of a user of `pretrain`, as resolve() takes them: steps, lr and warmup are
-/// those of predicting hidden tokens.
+/// those of predicting hidden tokens. UsageError for a key that only training on the task reads.
 [[nodiscard]] Choices for_pretraining(Choices choices);
 
 /// Returns whether a config.json is that of a pre-training, which has no classes.

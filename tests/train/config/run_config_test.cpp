@@ -190,6 +190,34 @@ TEST_CASE("a method's option that another one leaves without effect is refused t
         "official");
 }
 
+TEST_CASE("pretrain refuses what only training on the task reads, if the user says it") {
+  const auto refusal = [](const std::string& values, const std::string& task = "listops",
+                          const std::string& recipe = "skytape") {
+    Choices c = choices(sets(values + " pretrain_steps=20"), task);
+    c.recipe = recipe;
+    return error_of<UsageError>([&] { (void)resolve(for_pretraining(c)); });
+  };
+  for (const char* value : {"label_smoothing=0.1", "class_weights=balanced", "select=last",
+                            "select_after=0.5", "patience=3", "final_examples=64"}) {
+    const std::string key = std::string(value).substr(0, std::string(value).find('='));
+    CHECK(refusal(value) == key + " has no effect on this run: only training on the task reads it");
+    CHECK_NOTHROW((void)resolve(choices(sets(std::string(value) + " pretrain_steps=20"))));
+  }
+  CHECK(refusal("pyramid=0", "pathfinder").starts_with("pyramid has no effect"));
+  CHECK(refusal("pair_cosine=0", "retrieval").starts_with("pair_cosine has no effect"));
+  CHECK(refusal("pooling=mean") ==
+        "pooling has no effect on this run: pretrain reads only whether it is cls");
+  CHECK(refusal("pooling=cls").empty());
+  // There it takes the token away that the recipe puts in front.
+  CHECK(refusal("pooling=mean", "text", "lra").empty());
+  CHECK(refusal("eval_examples=64 dropout=0.2").empty());
+  for (const char* task : {"listops", "pathfinder", "retrieval"}) {  // the recipes' own values
+    for (const char* recipe : {"skytape", "skyformer", "skeinformer", "lra"}) {
+      CHECK(refusal("", task, recipe).empty());
+    }
+  }
+}
+
 TEST_CASE("who bounds evaluations bounds the last ones, too; a recipe's bound is of those before") {
   CHECK(resolve(of_papers()).eval_examples == 1984);
   CHECK(resolve(of_papers()).final_examples == 0);
