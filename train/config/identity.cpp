@@ -159,16 +159,21 @@ std::string differences(const Json& saved, const Json& wanted) {
 }
 
 std::string settings_of(const Json& config) {
-  std::string own;
-  bool without = false;  // what a recipe adds to the papers' models: one flag, several settings
-  for (const Setting& setting : saved_settings(config)) {  // sorted by their keys
-    if (setting.origin == "--without-additions") {
-      without = true;
-    } else if (setting.origin.starts_with("--")) {
-      own += fmt::format(", {}={}", setting.key, setting.value);
-    }
+  const std::vector<Setting> settings = saved_settings(config);  // sorted by their keys
+  const auto given = [](const Setting& s) { return s.origin.starts_with("--"); };
+  // What a recipe adds to the papers' models is left out by one flag, but by several settings.
+  const auto left_out = [&](const Setting& s) {
+    const KeyInfo* const key = find_key(s.key);
+    return given(s) && key != nullptr && !key->adds.empty() && s.value == key->standard;
+  };
+  const auto additions =
+      std::ranges::count_if(recipe_keys(), [](const KeyInfo& key) { return !key.adds.empty(); });
+  const bool without = std::ranges::count_if(settings, left_out) == additions;
+  std::string text = config.value("recipe", "") + (without ? ", without additions" : "");
+  for (const Setting& s : settings) {
+    if (given(s) && !(without && left_out(s))) text += fmt::format(", {}={}", s.key, s.value);
   }
-  return config.value("recipe", "") + (without ? ", without additions" : "") + own;
+  return text;
 }
 
 std::vector<std::string> distinct_names(const std::vector<Json>& configs) {

@@ -132,8 +132,9 @@ void evaluate_dev_if_due(OpenRun& run, Reporter& reporter, std::optional<Evaluat
   state.evaluated = state.step;
   reporter.evaluation(dev);
   if (!predicts_masked(config)) {
-    const std::string passed = state.reached.add(
-        run.splits.dev.name(), {state.step, state.train_seconds, state.tokens, dev.accuracy});
+    const std::string passed =
+        state.reached.add(run.splits.dev.name(), baseline_of(config, dev),
+                          {state.step, state.train_seconds, state.tokens, dev.accuracy});
     if (!passed.empty()) reporter.line(passed);
   }
   const bool best = select(config, dev, state);

@@ -152,14 +152,12 @@ data::Json result_json(const RunConfig& config, const data::Json& full_config, c
   result["test_accuracy"] = o.test.accuracy;
   result["test_loss"] = o.test.loss;
   result["test_examples"] = o.test.examples;
-  result["time_to_accuracy"] =
-      to_json(o.state.reached, full_config.at("data").at("name").get<std::string>());
-  result["trivial_floor"] = trivial_baseline(config.task->name).accuracy;
-  if (data::is_custom_data(*config.task)) {  // the table of trivial results knows no custom data
+  result["time_to_accuracy"] = to_json(o.state.reached);
+  result["trivial_floor"] = baseline_of(config, o.test).accuracy;
+  if (data::is_custom_data(*config.task)) {
     const auto classes = class_scores(o.test.confusion).size();
     const std::vector<std::string> names =
         class_names(*config.task, data::member(full_config, "data_provenance"), classes);
-    result["trivial_floor"] = majority_share(o.test.confusion);
     result["dev_scores"] = scores_json(o.dev.confusion, names);
     result["test_scores"] = scores_json(o.test.confusion, names);
   }
@@ -246,11 +244,13 @@ double trivial_share(const std::string& task, const data::Json& result) {
   return known >= 0 || !found.is_number() ? known : found.get<double>();
 }
 
+TrivialBaseline baseline_of(const RunConfig& config, const Evaluation& examples) {
+  if (!data::is_custom_data(*config.task)) return trivial_baseline(config.task->name);
+  return {majority_share(examples.confusion), "the largest class alone"};
+}
+
 std::string baseline_warning(const RunConfig& config, const Evaluation& test) {
-  TrivialBaseline baseline = trivial_baseline(config.task->name);
-  if (data::is_custom_data(*config.task)) {
-    baseline = {majority_share(test.confusion), "the largest class alone"};
-  }
+  const TrivialBaseline baseline = baseline_of(config, test);
   if (baseline.accuracy < 0 || test.accuracy > baseline.accuracy) return {};
   return fmt::format(
       "warning: test accuracy {:.2f} % is not above {:.1f} %, which {} reaches: train longer, or "

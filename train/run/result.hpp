@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "data/files/json_fwd.hpp"
+#include "train/config/recipes.hpp"
 #include "train/run/run_state.hpp"
 #include "train/step/evaluate.hpp"
 
@@ -57,6 +58,10 @@ void print_result(const data::Json& result, const std::filesystem::path& file);
 /// tasks, of custom data what the run's result.json says. Negative: not known. `result` may be
 /// null.
 [[nodiscard]] double trivial_share(const std::string& task, const data::Json& result);
+
+/// What needs no attention on the examples of an evaluation: known of a task, of custom data the
+/// largest class of these examples.
+[[nodiscard]] TrivialBaseline baseline_of(const RunConfig& config, const Evaluation& examples);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.
 [[nodiscard]] std::string baseline_warning(const RunConfig& config, const Evaluation& test);

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "data/files/json_fwd.hpp"
+#include "train/config/recipes.hpp"
 
 namespace skytape::train {
 
@@ -21,23 +22,24 @@ struct Moment {
   double seconds = 0;       // of training, evaluations not counted
   std::int64_t tokens = 0;  // real ones
   double accuracy = 0;      // what it showed
+  double above = 0;         // what it had to exceed; 0: nothing
 };
 
 /// Part of a run's state: it resumes after a stop where it was.
 struct TimeToAccuracy {
-  std::optional<Moment> trivial;  // above the task's trivial baseline
+  std::optional<Moment> trivial;  // above what needs no attention
   std::optional<Moment> paper;    // above the papers' best cell of the task
   std::optional<Moment> best;     // the best so far
 
-  /// Takes in a dev evaluation. Returns a line to print for each bar that it is the first to pass.
-  std::string add(std::string_view task, const Moment& evaluation);
+  /// Takes in a dev evaluation. Returns a line to print for each bar that it is the first to pass:
+  /// `baseline`, and the papers' best of the task.
+  std::string add(std::string_view task, const TrivialBaseline& baseline, const Moment& evaluation);
 };
 
 /// {"trivial": {"above": 0.362, "step": 250, "seconds": …, "tokens": …, "accuracy": …}, "paper":
-/// {…}, "best": {…}}; null for what was not passed or is not known. Without a task nothing is
-/// "above".
-[[nodiscard]] data::Json to_json(const TimeToAccuracy& times, std::string_view task = {});
-/// The inverse, of which "above" does not count; what is missing was not passed.
+/// {…}, "best": {…}}; null for what was not passed or is not known.
+[[nodiscard]] data::Json to_json(const TimeToAccuracy& times);
+/// The inverse; what is missing was not passed.
 [[nodiscard]] TimeToAccuracy time_to_accuracy_from(const data::Json& json);
 
 }  // namespace skytape::train

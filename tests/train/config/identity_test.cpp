@@ -5,8 +5,10 @@
 
 #include "data/files/json.hpp"
 #include "tests/data/synthetic.hpp"
+#include "tests/support/contains.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/config/choices.hpp"
+#include "train/config/keys.hpp"
 #include "train/config/resume.hpp"
 
 using namespace skytape;
@@ -14,7 +16,7 @@ using namespace skytape::train;
 using data::Json;
 using data::synthetic::error_of;
 using data::synthetic::Folder;
-using test::choices, test::setting, test::sets;
+using test::choices, test::contains, test::setting, test::sets;
 
 namespace {
 
@@ -105,11 +107,15 @@ TEST_CASE("runs by different numbers under one name are told apart by the keys t
         std::vector<std::string>{"skytape, features=24", "skytape, features=24"});
   // One flag has one name, however many settings it is.
   Json without = a;
-  without["settings"]["conv_width"] = {{"value", "0"}, {"origin", "--without-additions"}};
-  without["settings"]["mirror"] = {{"value", "0"}, {"origin", "--without-additions"}};
+  for (const KeyInfo& key : recipe_keys()) {
+    if (key.adds.empty()) continue;
+    without["settings"][std::string(key.key)] = {{"value", key.standard}, {"origin", "--set"}};
+  }
   CHECK(
       distinct_names({a, without}) ==
       std::vector<std::string>{"skytape, features=24", "skytape, without additions, features=24"});
+  without["settings"]["conv_width"]["value"] = "7";
+  CHECK(contains(distinct_names({without}).front(), "features=24, mirror=0"));
   // A name that a third run has already is no name for the first.
   Json said = a;
   said["settings"]["lr"] = {{"value", "9e-3"}, {"origin", "--set"}};
