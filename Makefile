@@ -233,7 +233,8 @@ READS_exercise := N HINT LINE
 GIVEN := $(foreach v,$(OF_RUNS),$(if $(filter command%,$(origin $v)),$v))
 $(foreach v,$(filter-out $(foreach g,$(MAKECMDGOALS),$(call READS,$g)),$(GIVEN)),$(error $v=$($v): make $(MAKECMDGOALS) does not read it$(if \
   $(filter SET,$v),; ARGS="--set $(SET)" does what it seems to mean)))
-$(foreach v,$(filter-out $(if $(filter arena,$(MAKECMDGOALS)),BUDGET),$(GIVEN)),$(if $($v),,$(error $v=: expected a value)))# of arena: the recipe's steps
+# An unset variable of a shell leaves an empty one. `make arena BUDGET=` means the recipes' steps.
+$(foreach v,$(filter-out $(if $(filter arena,$(MAKECMDGOALS)),BUDGET),$(GIVEN)),$(if $($v),,$(error $v=: expected a value)))
 endif
 data: TASK ?= listops
 gradcheck bench cost stability approx: ATTENTION ?= all

@@ -78,7 +78,7 @@ std::vector<EncoderText> read_texts(const Encoder& encoder, const EncodeFlags& f
   return texts;
 }
 
-/// UsageError if the results cannot be written to --out, or would replace what is read.
+/// Error if the results cannot be written to --out, UsageError if they would replace what is read.
 void check_out(const EncodeFlags& flags) {
   namespace fs = std::filesystem;
   data::ensure_can_write(flags.out);

@@ -161,7 +161,7 @@ std::string differences(const Json& saved, const Json& wanted) {
 std::string settings_of(const Json& config) {
   const std::vector<Setting> settings = saved_settings(config);  // sorted by their keys
   const auto given = [](const Setting& s) { return s.origin.starts_with("--"); };
-  // What a recipe adds to the papers' models is left out by one flag, but by several settings.
+  // --without-additions makes several settings, which have one name together.
   const auto left_out = [&](const Setting& s) {
     const KeyInfo* const key = find_key(s.key);
     return given(s) && key != nullptr && !key->adds.empty() && s.value == key->standard;

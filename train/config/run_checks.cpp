@@ -88,7 +88,7 @@ void check_together(const RunConfig& c) {
 
 void check_effects(const Choices& choices, const RunConfig& config) {
   for (const Setting& choice : choices.settings) {
-    // What a saved run had is taken over, and nobody asks for it now.
+    // These settings are taken over from a saved run: nobody asks for them now.
     if (is_among("--init|--resume|--weights", choice.origin)) continue;
     const std::string why = why_idle(choice.key, config);
     if (!why.empty()) {
