@@ -97,7 +97,8 @@ constexpr JsonPart kParts[] = {
 constexpr JsonPart kMoment[] = {{"step", JsonKind::natural},
                                 {"seconds", JsonKind::number},
                                 {"tokens", JsonKind::natural},
-                                {"accuracy", JsonKind::share}};
+                                {"accuracy", JsonKind::share},
+                                {"above", JsonKind::share}};
 
 void require(const Kind& kind, std::initializer_list<const char*> keys, const data::Json& result,
              const std::filesystem::path& file) {

@@ -59,8 +59,8 @@ void print_result(const data::Json& result, const std::filesystem::path& file);
 /// null.
 [[nodiscard]] double trivial_share(const std::string& task, const data::Json& result);
 
-/// What needs no attention on the examples of an evaluation: known of a task, of custom data the
-/// largest class of these examples.
+/// Returns the accuracy that needs no attention on the examples of an evaluation: what is known of
+/// the task; of custom data the share of the largest class of these examples.
 [[nodiscard]] TrivialBaseline baseline_of(const RunConfig& config, const Evaluation& examples);
 
 /// A warning when the test accuracy is not above what needs no attention; else empty.

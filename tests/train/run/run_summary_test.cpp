@@ -57,6 +57,11 @@ TEST_CASE("a run's summary tells what there is, and what there is not yet as mis
   CHECK(value_of(finished, "above that after").words.ends_with(", step 2,500"));
   CHECK(value_of(finished, "above the papers' best result after").kind == Cell::Kind::missing);
   CHECK(value_of(finished, "peak memory").words == "5.0 MB");
+
+  folder.write("result.json", R"({"time_to_accuracy": {"trivial": {"above": "x"}}})");
+  CHECK(error_of<DataError>([&] {
+          (void)run_summary(folder.path());
+        }).find("time_to_accuracy.trivial: above: expected a share") != std::string::npos);
 }
 
 TEST_CASE("a folder that holds no run, or a broken one, is named") {
