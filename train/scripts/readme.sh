@@ -1,15 +1,13 @@
 #!/usr/bin/env bash
 # readme.sh [--check]: writes the generated tables and the picture of the folders, or checks the pages:
-#   - the tables are current (attention methods from the registry, speed and accuracy from committed runs),
+#   - the tables are current (attention methods from the registry, accuracy from committed runs),
 #     and the picture is, which ends with the checksum of the graph that it shows;
 #   - the C++ of README.md stands in a page of the tour, which is compiled and run;
 #   - every link, file, make target, variable, subcommand and option that a page names exists.
 set -eu
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-mapfile -t pages < <(find README.md tensor autograd attention nn data train tests -name README.md
-                     find train/results train/run -name speed.md -o -name accuracy.md -o -name checkpoint.md
-                     printf "%s\n" train/one_batch.md .github/CONTRIBUTING.md)
+mapfile -t pages < <(git ls-files -co --exclude-standard '*.md' | grep -v CHANGELOG)  # the changelog names what is gone
 failed=0
 complain() { echo "$1"; failed=1; }
 
@@ -96,7 +94,6 @@ mode="write"
 [ "${1:-}" != --check ] || mode=check
 build/skytape info attention --json >"$scratch/attention.json"
 python3 train/report/tables.py "$scratch/attention.json" >"$scratch/attention"
-sed -n '3,$p' train/results/race-cpu.md >"$scratch/speed"
 build/skytape-lab report --runs train/results/runs --out "$scratch/report" >/dev/null 2>&1
 python3 train/report/tables.py "$scratch/report/report.json" time_to_accuracy >"$scratch/runs"
 # The README's table has the runs of `make train TASK=…`, and the best of all.
@@ -126,7 +123,6 @@ python3 train/report/tables.py "$scratch/report/report.json" arena >"$scratch/ar
 table best README.md "$scratch/best"
 table attention attention/README.md "$scratch/attention"
 table runs train/results/accuracy.md "$scratch/runs"
-table speed train/results/speed.md "$scratch/speed"
 train/scripts/folders.sh >"$scratch/folders.dot"
 folders=train/results/figures/folders.svg sum="<!-- $(cksum <"$scratch/folders.dot") -->"
 if [ "$(tail -n 1 $folders)" != "$sum" ]; then
