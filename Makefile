@@ -2,9 +2,12 @@
 
 # ---- options ---------------------------------------------------------------------------------
 MODE      ?= release# release | debug | asan | fuzz (clang++)
-CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)# auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
+# CUDA: auto: where nvcc and a GPU are; 1: always; 0: never; simulated: GPU code on the CPU, for tests
+CUDA      ?= $(if $(filter gpu-%,$(MAKECMDGOALS)),1,auto)
 MPI       ?= auto# several ranks. auto: where mpicc is; 1: always; 0: never
-CUDA_ARCH ?= 80 90# compute capabilities; PTX of the last one is added unless it is named 90-real; 90a-real: wgmma, too (tensor/gemm/warpgroup.hpp)
+# Compute capabilities. PTX of the last one is added unless its name ends in -real, as in 90-real.
+# 90a-real has wgmma, too (tensor/gemm/warpgroup.hpp).
+CUDA_ARCH ?= 80 90
 PORTABLE  ?= 0# 1: x86-64-v3 portable binary, with lib/ next to it; 0: for this machine
 DNNL      ?= 1# 0: products by Eigen, where oneDNN is installed, too
 WERROR    ?= 0# 1: warnings are errors (CI)
@@ -30,7 +33,8 @@ export CCACHE_SLOPPINESS := pch_defines,time_macros
 export CCACHE_NOHASHDIR  := 1
 export CCACHE_PCH_EXTSUM := 1# a precompiled header is known by its text, not by its bytes
 export B CXX CPPFLAGS MPICC NVCC PYTHON# scripts read them, and what is set on make's command line
-WITH_CUDA := $(if $(filter auto,$(CUDA)),$(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1)),$(filter 1 simulated,$(CUDA)))
+HAS_GPU    = $(if $(NVCC),$(shell nvidia-smi -L >/dev/null 2>&1 && echo 1))
+WITH_CUDA := $(if $(filter auto,$(CUDA)),$(HAS_GPU),$(filter 1 simulated,$(CUDA)))
 SIMULATED := $(filter simulated,$(WITH_CUDA))# tests/cuda_simulator stands in for nvcc, cuBLAS and the GPU
 NVCC_FILE := $(shell command -v $(NVCC))# NVCC may be a name without a folder
 CUDA_ROOT := $(if $(filter 1,$(WITH_CUDA)),$(abspath $(dir $(realpath $(NVCC_FILE)))..))
@@ -44,7 +48,8 @@ MPI_SAYS  := $(if $(and $(filter 1 auto,$(MPI)),$(MPICC)),$(shell $(MPICC) -show
 ifneq ($(filter-out help doctor clean format format-check,$(or $(MAKECMDGOALS),all)),)
 include build/dependencies.mk
 $(if $(filter 1,$(MPI)),$(if $(MPICC),,$(error MPI=1: no mpicc here; to install it: apt-get install libopenmpi-dev openmpi-bin)))
-$(if $(filter 1,$(WITH_CUDA)),$(if $(NVCC_FILE),,$(error CUDA=$(CUDA): no nvcc here, NVCC is '$(NVCC)'; expected that of a CUDA toolkit, by NVCC=, CUDA_HOME= or the PATH)))
+$(if $(filter 1,$(WITH_CUDA)),$(if $(NVCC_FILE),,$(error CUDA=$(CUDA): no nvcc here, NVCC is '$(NVCC)'; \
+  expected that of a CUDA toolkit, by NVCC=, CUDA_HOME= or the PATH)))
 endif
 build/dependencies.mk: train/scripts/dependencies.sh build/found
 	@$< --install > $@
@@ -72,39 +77,51 @@ OPTIMISE = $(or $(OPTIMISE_$(MODE)_$(KIND:json=callers)),$(OPTIMISE_$(MODE)))
 # -mstore-max: by registers of 512 bits g++ 12 stored wrong constants (tests/tour/04_method.cpp saw it).
 TARGET_0 := -march=native -mprefer-vector-width=512
 TARGET_1 := -march=x86-64-v3
-TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
+TARGET   := $(if $(filter x86_64,$(shell uname -m)),$(TARGET_$(PORTABLE))) \
+  $(if $(shell $(CXX) --help=target 2>/dev/null | grep -e -mstore-max),-mstore-max=128)
 CLANG    := $(findstring clang,$(shell $(CXX) --version 2>/dev/null))
 # g++ 12 gives the disabled warning about its own std::string (GCC bug 105651).
 # clang knows not all of their names, and takes a function that templates alone call for an unused one.
-WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict$(if $(CLANG), -Wno-unknown-warning-option -Wno-unneeded-internal-declaration) $(if $(filter 1,$(WERROR)),-Werror)
+WARNINGS := -Wall -Wextra -Wshadow -Wno-restrict \
+  $(if $(CLANG),-Wno-unknown-warning-option -Wno-unneeded-internal-declaration) $(if $(filter 1,$(WERROR)),-Werror)
 DEFINES  := $(patsubst %,-DSKYTAPE_HAVE_%,$(OPTIONAL)) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY)
 # Only sources that ask whether there is CUDA are told, so that ccache serves the others to both builds.
 FOR_CUDA  := $(if $(WITH_CUDA),-DSKYTAPE_CUDA) $(if $(SIMULATED),-DSKYTAPE_CUDA_SIMULATED)
-ASKS_CUDA := $(if $(CUDA_ROOT),$(shell grep -rlE 'SKYTAPE_CUDA|"tensor/(core/on_device|launch/side_by_side).hpp"' --include=*.cpp . | sed 's,^./,,'),%)
+ASKING    := SKYTAPE_CUDA|"tensor/(core/on_device|launch/side_by_side).hpp"
+ASKS_CUDA := $(if $(CUDA_ROOT),$(shell grep -rlE '$(ASKING)' --include=*.cpp . | sed 's,^./,,'),%)
 # No -ffast-math: it deletes NaN tests. errno and trapping are what keeps libm calls from vectorising.
 # Objects serve the program and, by -fPIC, the Python module. The compiler lives too shortly for its
 # garbage collection to pay: without it the first build takes a twentieth less.
 NO_COLLECTION := $(if $(CLANG),,--param ggc-min-heapsize=524288)
-HEADER_FLAGS = -std=c++20 $(OPTIMISE) $(TARGET) -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
+HEADER_FLAGS = -std=c++20 $(OPTIMISE) $(TARGET) \
+  -fopenmp -fno-math-errno -fno-trapping-math -fPIC -fno-semantic-interposition \
   $(WARNINGS) $(NO_COLLECTION) $(if $(filter 1,$(PORTABLE)),-DFMT_HEADER_ONLY) $(CPPFLAGS) $(CXXFLAGS)
-ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) $(if $(filter $(ASKS_CUDA),$<),$(FOR_CUDA)) -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<)
-ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
-  $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) --expt-relaxed-constexpr \
-  $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) $(FOR_CUDA) $(if $(filter 90a%,$(CUDA_ARCH)),-DSKYTAPE_SM90A) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
+ALL_CXXFLAGS = $(HEADER_FLAGS) $(DEFINES) $(if $(filter $(ASKS_CUDA),$<),$(FOR_CUDA)) \
+  -I. $(if $(SIMULATED),-Itests/cuda_simulator) $(EIGEN_FLAGS) $(OF_$<)
+ALL_NVCCFLAGS = -std=c++20 -O3 $(if $(filter 0,$(PORTABLE)),-lineinfo) \
+  $(foreach a,$(CUDA_ARCH:-real=),-gencode arch=compute_$a,code=sm_$a) \
+  $(foreach a,$(filter-out %-real,$(lastword $(CUDA_ARCH))),-gencode arch=compute_$a,code=compute_$a) \
+  --expt-relaxed-constexpr $(COMPRESS) -Xptxas -v -Xcompiler -fopenmp,-fPIC,-Wall \
+  $(if $(filter 1,$(WERROR)),-Werror all-warnings) $(DEFINES) $(FOR_CUDA) \
+  $(if $(filter 90a%,$(CUDA_ARCH)),-DSKYTAPE_SM90A) -I. $(OF_$<) $(CPPFLAGS) $(NVCCFLAGS)
 # A portable program has a fifth of the machine code's size; nvcc knows how from CUDA 12.8 on.
-COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))),$(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
+COMPRESS := $(if $(and $(CUDA_ROOT),$(filter 1,$(PORTABLE))), \
+  $(shell $(NVCC) --help | grep -q -e --compress-mode && echo --compress-mode=size))
 # Each access of simulated kernels is watched for races, which address sanitizer does not allow.
 RACES    := $(if $(SIMULATED),$(if $(filter asan,$(MODE)),,-fsanitize=thread))
 # As nvcc does, the simulator defines __CUDACC__ and includes the runtime's header first.
-CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++,$(NVCC) $(ALL_NVCCFLAGS) -x cu)
+SIMULATE     = $(CXX) $(ALL_CXXFLAGS) $(RACES) -D__CUDACC__ -include cuda_runtime.h -Wno-unknown-pragmas -x c++
+CUDA_COMPILE = $(CCACHE) $(if $(SIMULATED),$(SIMULATE),$(NVCC) $(ALL_NVCCFLAGS) -x cu)
 # Extra flags of single files: MPI's header, CUPTI's, which a toolkit may keep apart, cuRAND's,
 # which a test needs and no portable program has, and races.
-OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
+OF_train/ranks/mpi.cpp := $(if $(MPI_SAYS),-DSKYTAPE_HAVE_MPI -DOMPI_SKIP_MPICXX -DMPICH_SKIP_MPICXX \
+  $(patsubst -I%,-isystem %,$(filter -I%,$(MPI_SAYS))))
 OF_train/ranks/device_sum.cu := $(if $(WITH_NCCL),-DSKYTAPE_HAVE_NCCL)
-$(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp tests/attention/cost_test.cpp,$(eval OF_$f := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)))
+NO_DNNL := $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)
+$(foreach f,tensor/gemm/gemm_cpu.cpp tensor/gemm/gemm_bf16_cpu.cpp tests/attention/cost_test.cpp,$(eval OF_$f := $(NO_DNNL)))
 REVISION := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 VERSION  := $(shell sed -n 's/^version: *//p' CITATION.cff)
-OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"' -DSKYTAPE_VERSION='"$(VERSION)"' $(if $(filter 0,$(DNNL)),-USKYTAPE_HAVE_DNNL)
+OF_train/process/version.cpp := -DSKYTAPE_REVISION='"$(REVISION)"' -DSKYTAPE_VERSION='"$(VERSION)"' $(NO_DNNL)
 OF_tensor/timing/kernel_times.cu := $(if $(CUDA_ROOT),-I$(CUDA_ROOT)/extras/CUPTI/include)
 CURAND := $(if $(filter 0,$(PORTABLE)),$(CUDA_ROOT))
 OF_tests/tensor/random/random_test.cpp := $(if $(CURAND),-DSKYTAPE_HAVE_CURAND $(addprefix -isystem ,$(CUDA_INCLUDE)))
@@ -114,7 +131,8 @@ CUDA_LIBS_0 := -Wl,-rpath,$(CUDA_ROOT)/lib64 -lcudart -ldl
 CUDA_LIBS_1 := -lcudart_static -ldl -lrt -lpthread
 CARRIED_1   := -Wl,-rpath,'$$ORIGIN/lib:/usr/local/cuda/lib64'
 LIBS := $(foreach o,$(OPTIONAL),$(LIB_$o)) -lz -lcrypto $(if $(filter 0,$(PORTABLE)),-lfmt) \
-  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(CUDA_LIBS_$(PORTABLE))) $(if $(WITH_NCCL),-lnccl) $(filter -L% -l% -Wl%,$(MPI_SAYS))
+  $(if $(CUDA_ROOT),-L$(CUDA_ROOT)/lib64 -lcublas $(CUDA_LIBS_$(PORTABLE))) $(if $(WITH_NCCL),-lnccl) \
+  $(filter -L% -l% -Wl%,$(MPI_SAYS))
 LINK = $(CXX) $(ALL_CXXFLAGS) -Wl,--as-needed $(CARRIED_$(PORTABLE)) $(LDFLAGS) $(filter %.o %.a,$^) $(LIBS) $(LDLIBS) -o $@
 
 # ---- sources (a new file needs no edit) ------------------------------------------------------
@@ -130,7 +148,8 @@ TEST_SRC := $(filter-out $(SIM_SRC) tests/fuzz/% tests/install_example/% tests/e
 TOUR     := $(wildcard tests/tour/0*.cpp)# its pages
 LAB_OBJ  := $(LAB_SRC:%=$B/%.o)
 OBJ      := $(CPU_SRC:%=$B/%.o) $(CUDA_SRC:%=$B/%.cuda.o) $(if $(SIMULATED),$(SIM_SRC:%=$B/%.o))
-TEST_OBJ := $(TEST_SRC:%=$B/%.o) $(if $(WITH_CUDA),$(patsubst %,$B/%.cuda.o,$(filter-out tests/exercises/%,$(call find,tests,*.cu))))
+TEST_CU  := $(if $(WITH_CUDA),$(filter-out tests/exercises/%,$(call find,tests,*.cu)))
+TEST_OBJ := $(TEST_SRC:%=$B/%.o) $(TEST_CU:%=$B/%.cuda.o)
 # An exercise is linked with its judge; what runs on the simulated device, with that and nothing else.
 JUDGE     := $(patsubst %,$B/tests/exercises/%.cpp.o,judge judge_gradients)
 DEVICE_OF_EXERCISES := $B/tests/exercises/judge.cpp.o $B/tensor/core/error.cpp.o \
@@ -138,8 +157,8 @@ DEVICE_OF_EXERCISES := $B/tests/exercises/judge.cpp.o $B/tensor/core/error.cpp.o
 # The engine and the methods, without data and training: all that their tests and the tour's pages need.
 ENGINE_OBJ  := $(filter-out $B/data/% $B/train/%,$(OBJ))
 ENGINE_TEST := $(filter $(foreach room,$(ENGINE) support,$B/tests/$(room)/%) $B/tests/main.cpp.o,$(TEST_OBJ)) $(ENGINE_OBJ)
-TOUR_OBJ := $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(patsubst %,$B/%.o,$(TOUR) tests/main.cpp tests/support/close.cpp tests/support/devices.cpp) \
-  $(ENGINE_OBJ)
+TOUR_OBJ := $(patsubst %,$B/%.o,$(TOUR) tests/main.cpp tests/support/close.cpp tests/support/devices.cpp) \
+  $(filter $B/tests/tour/%.cuda.o,$(TEST_OBJ)) $(ENGINE_OBJ)
 # Headers that nearly all files read, parsed once for all files of a kind. Each file still includes
 # what it uses: `make check` reads it without these, so that a forgotten include shows.
 COMMON  := algorithm array cmath cstdint cstring deque functional limits memory numeric ostream span string unordered_map utility vector
@@ -203,21 +222,24 @@ $B/skytape $B/skytape-lab $B/skytape_tests $B/skytape_engine_tests $B/skytape_to
 	@echo "  link  $@"; $(LINK)
 build/skytape build/skytape-lab build/libskytape.a: build/%: $B/% FORCE
 	@ln -sfn $(B:build/%=%)/$* $@
--include $(OBJ:.o=.d) $(LAB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(JUDGE:.o=.d) $(DEVICE_OF_EXERCISES:.o=.d) $B/train/main.cpp.d $B/train/lab/main.cpp.d
+-include $(patsubst %.o,%.d,$(OBJ) $(LAB_OBJ) $(TEST_OBJ) $(JUDGE) $(DEVICE_OF_EXERCISES)) \
+  $B/train/main.cpp.d $B/train/lab/main.cpp.d
 FORCE:
 
 # ---- programs --------------------------------------------------------------------------------
 # A user's variables become flags of the program, SEED=7 for example --seed '7'; the program knows
 # which of them a subcommand has.
-FLAGS  := TASK TASKS ATTENTION ATTENTIONS RECIPE DEVICE STEPS BUDGET SEED SEEDS THREADS BATCH LR FEATURES PRECISION JOBS RUN RUNS \
-  WATCH FROM URL EXPORT PACK OUT
+FLAGS  := TASK TASKS ATTENTION ATTENTIONS RECIPE DEVICE STEPS BUDGET SEED SEEDS THREADS BATCH LR FEATURES \
+  PRECISION JOBS RUN RUNS WATCH FROM URL EXPORT PACK OUT
 quoted  = '$(subst ','\'',$(1))'# for the shell: a name may have spaces
 flags   = $(foreach v,$(1),$(if $($v),--$(shell tr A-Z a-z <<<$v) $(call quoted,$($v)))) $(ARGS)
 switch  = $(if $($(1)),$(call known,$(1),0 1))$(if $(filter 1,$($(1))),--$(2))
 # A misspelt variable would leave its setting as it is, and train another model for an hour.
-MISSPELT = $(foreach v,$(foreach set,$(subst \ ,,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(subst :=,=,$(set))))),$(if \
-  $(shell [[ '$v' =~ ^[A-Z_]+$$ ]] && grep -rlsw '$v' Makefile train/scripts train/python/python.mk),,$v))
-ifneq ($(filter train data lra arena gradcheck goldens bench race theory cost stability approx spectrum report exercise,$(MAKECMDGOALS)),)
+TYPED    = $(foreach set,$(subst \ ,,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(subst :=,=,$(set)))))
+READ     = $(shell [[ '$v' =~ ^[A-Z_]+$$ ]] && grep -rlsw '$v' Makefile train/scripts train/python/python.mk)
+MISSPELT = $(foreach v,$(TYPED),$(if $(READ),,$v))
+READERS := train data lra arena gradcheck goldens bench race theory cost stability approx spectrum report exercise
+ifneq ($(filter $(READERS),$(MAKECMDGOALS)),)
 $(foreach v,$(MISSPELT),$(error $v=$($v): no variable of this Makefile; `make help` names those of each target))
 # Nor would one that only other targets read.
 OF_RUNS := $(sort $(FLAGS) SET WITHOUT FETCH FORCE RESUME GOLDENS PEER N HINT LINE)
@@ -231,10 +253,12 @@ READS_report   := RUNS WATCH OUT
 READS_race     := $(FLAGS) PEER
 READS_exercise := N HINT LINE
 GIVEN := $(foreach v,$(OF_RUNS),$(if $(filter command%,$(origin $v)),$v))
-$(foreach v,$(filter-out $(foreach g,$(MAKECMDGOALS),$(call READS,$g)),$(GIVEN)),$(error $v=$($v): make $(MAKECMDGOALS) does not read it$(if \
+UNREAD := $(filter-out $(foreach g,$(MAKECMDGOALS),$(call READS,$g)),$(GIVEN))
+$(foreach v,$(UNREAD),$(error $v=$($v): make $(MAKECMDGOALS) does not read it$(if \
   $(filter SET,$v),; ARGS="--set $(SET)" does what it seems to mean)))
 # An unset variable of a shell leaves an empty one. `make arena BUDGET=` means the recipes' steps.
-$(foreach v,$(filter-out $(if $(filter arena,$(MAKECMDGOALS)),BUDGET),$(GIVEN)),$(if $($v),,$(error $v=: expected a value)))
+$(foreach v,$(filter-out $(if $(filter arena,$(MAKECMDGOALS)),BUDGET),$(GIVEN)), \
+  $(if $($v),,$(error $v=: expected a value)))
 endif
 data: TASK ?= listops
 gradcheck bench cost stability approx: ATTENTION ?= all
@@ -243,7 +267,8 @@ arena: ATTENTIONS ?= skyformer
 arena: BUDGET ?= $(if $(STEPS)$(filter-out skyformer,$(ATTENTIONS)),,10m)
 arena: OUT ?= runs/arena$(if $(filter 1,$(WITHOUT)),-without)
 
-.PHONY: all lab train lra arena data gradcheck goldens bench python wheel race approx spectrum theory cost stability report test engine-test exercise exercise-check gpu-check gpu-bundle fuzz compile_commands check format format-check readme readme-check tour install doctor help clean FORCE
+.PHONY: $(READERS) all lab python wheel test engine-test tour exercise-check gpu-check gpu-bundle fuzz \
+  compile_commands check format format-check readme readme-check install doctor help clean FORCE
 train: all ## train a model: TASK=listops ATTENTION=skyformer RECIPE=skytape (the defaults); e.g. BUDGET=20m SEEDS=3 STEPS= LR= SEED= BATCH= THREADS= FROM= OUT= RESUME=1 FORCE=1
 	$(if $(FROM),build/skytape data --task $(or $(TASK),listops) --from $(call quoted,$(FROM)) $(call switch,FORCE,force))
 	build/skytape train $(call switch,RESUME,resume) $(call switch,FORCE,force) $(call flags,$(filter-out FROM,$(FLAGS)))
@@ -294,11 +319,15 @@ tour: $B/skytape_tour ## eight pages that run, to read from top to bottom (tests
 	  SKYTAPE_TOUR=1 OMP_WAIT_POLICY=passive $B/skytape_tour -m -sf="*/$${page##*/}"; \
 	done
 	@$(if $(WITH_CUDA),,echo "Page 7 needs a GPU, or a simulated one: make tour CUDA=simulated")
-exercise: $(if $N,$(if $(wildcard tests/exercises/$N_*.cu tests/exercises/broken/$N_*.cu),$(DEVICE_OF_EXERCISES),$(JUDGE) $B/libskytape.a)) ## exercises with a judge (tests/exercises): N=4 HINT=1|2; a broken piece: N=b3 LINE=12
+# What exercise N is linked with, by whether it is a kernel's.
+NEEDED = $(if $(wildcard tests/exercises/$N_*.cu tests/exercises/broken/$N_*.cu),$(DEVICE_OF_EXERCISES),$(JUDGE) $B/libskytape.a)
+exercise: $(if $N,$(NEEDED)) ## exercises with a judge (tests/exercises): N=4 HINT=1|2; a broken piece: N=b3 LINE=12
 exercise-check: $(JUDGE) $B/libskytape.a $(DEVICE_OF_EXERCISES) ## holes fail, solutions pass, wrong answers are refused
 exercise exercise-check: private KIND = callers
+COMPILE_EXERCISE = $(CCACHE) $(CXX) $(filter-out -Werror,$(ALL_CXXFLAGS)) -Wno-unused-parameter \
+  -include $(PCH)/callers.hpp $(if $(CCACHE),-fpch-preprocess)
 exercise exercise-check:
-	@COMPILE='$(CCACHE) $(CXX) $(filter-out -Werror,$(ALL_CXXFLAGS)) -Wno-unused-parameter -include $(PCH)/callers.hpp $(if $(CCACHE),-fpch-preprocess)' \
+	@COMPILE='$(COMPILE_EXERCISE)' \
 	  RACES='$(if $(filter asan,$(MODE)),,-fsanitize=thread)' LIBRARY='$(JUDGE) $B/libskytape.a $(LIBS)' DEVICE='$(DEVICE_OF_EXERCISES)' \
 	  HINT='$(HINT)' LINE='$(LINE)' train/scripts/exercise.sh $(if $(filter %-check,$@),--check,$(call quoted,$N))
 gpu-check: lab $B/skytape_tests ## everything that only a GPU can show, packed as it goes: CHECKS= OUT= PEER= GOLDENS=
@@ -314,7 +343,8 @@ compile_commands: ## compile_commands.json, from which clangd knows how each fil
 	    printf "%s{\"directory\": \"%s\", \"file\": \"%s\", \"command\": \"%s\"}", n++ ? ",\n" : "", dir, file, $$0 } \
 	  END { print "\n]" }' > compile_commands.json
 fuzz: ## run libFuzzer on every reader of files: FUZZ_SECONDS=60
-	@clang++ --version >/dev/null || { echo 'fuzz: no clang++ here; to install it: apt-get install clang libomp-dev libclang-rt-dev'; exit 1; }
+	@clang++ --version >/dev/null || \
+	  { echo 'fuzz: no clang++ here; to install it: apt-get install clang libomp-dev libclang-rt-dev'; exit 1; }
 	@$(MAKE) --no-print-directory MODE=fuzz CXX=clang++ CUDA=0 MPI=0 build/fuzz-cpu/readers
 	@train/scripts/fuzz.sh build/fuzz-cpu/readers
 check: format-check build/recipes.inc ## formatting and clang-tidy
@@ -344,7 +374,8 @@ install: lab ## install programs, library and headers: PREFIX=/usr/local
 	install -D -m 644 $B/libskytape.a $(TO)/lib/libskytape.a
 	for p in train/report/*.py; do install -D -m 644 $$p $(TO)/share/skytape/report/$${p##*/}; done
 	install -D -m 644 train/scripts/skytape-config.cmake $(TO)/lib/cmake/skytape/skytape-config.cmake
-	for h in $(filter-out train/python/% train/lab/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do install -D -m 644 $$h $(TO)/include/skytape/$$h; done
+	for h in $(filter-out train/python/% train/lab/%,$(call find,$(DIRS),*.hpp)) $(call find,$(DIRS),*.def); do \
+	  install -D -m 644 $$h $(TO)/include/skytape/$$h; done
 	install -d -m 755 $(TO)/lib/pkgconfig
 	printf '%s\n' $(call quoted,prefix=$(INTO)) 'Name: skytape' 'Description: tensors, gradients and attention methods' 'Version: $(VERSION)' \
 	  'Cflags: -std=c++20 -fopenmp "-I$${prefix}/include/skytape" $(DEFINES) $(FOR_CUDA)' \
