@@ -8,9 +8,8 @@
 namespace skytape::attention {
 namespace {
 
-constexpr double kNoLength = 1e-18;  // below every length that a centroid reaches in practice
-
-/// A centroid that no token has been nearest to for long has faded, but still points somewhere.
+/// A centroid that no token has been nearest to for long has faded, but still points somewhere: f64
+/// has the squares of everything that f32 has.
 template <class T> struct UnitCentroid {
   const T* centroids;  // [H, C, D]
   T* directions;       // [B, H, C, D]
@@ -19,9 +18,12 @@ template <class T> struct UnitCentroid {
   template <class Team> HD void operator()(std::int64_t row, const Team& team) const {
     const T* const from = centroids + row % count * width;
     T* const to = directions + row * width;
-    const T squares = team.sum(width, [=](std::int64_t c) { return from[c] * from[c]; });
-    const T length = math::sqrt(squares) + T(kNoLength);
-    team.each(width, [=](std::int64_t c) { to[c] = from[c] / length; });
+    const double squares = team.sum(width, [=](std::int64_t c) {
+      const double entry = from[c];
+      return entry * entry;
+    });
+    const double factor = squares > 0 ? 1 / math::sqrt(squares) : 0;
+    team.each(width, [=](std::int64_t c) { to[c] = static_cast<T>(from[c] * factor); });
   }
 };
 

@@ -168,11 +168,17 @@ TEST_CASE("a centroid that has faded still points its way") {
   for (std::size_t e = 0; e < x.size(); ++e) {
     if (std::isfinite(x[e])) CHECK(y[e] == doctest::Approx(x[e]).epsilon(1e-5));
   }
-  // Squares of these vanish in f32, and with them the length.
-  const Tensor gone = tensor::affine(t.centroids, 1e-30).to(DType::f32);
-  const Tensor scores =
-      attention::cluster_scores(t.x.to(DType::f32), gone, ones_like(gone, t.mask.shape()));
-  CHECK(tensor::all_finite(scores));
+  // Squares of these vanish in f32.
+  for_each_device([&](Device device) {
+    const Tensor fainter = tensor::affine(t.centroids, 1e-30).to(DType::f32).to(device);
+    const Tensor all = Tensor::full(t.mask.shape(), 1, DType::f32, device);
+    const auto scores = [&](const Tensor& centroids) {
+      return attention::cluster_scores(t.x.to(DType::f32).to(device), centroids, all).to_vector();
+    };
+    const std::vector<double> near = scores(t.centroids.to(DType::f32).to(device));
+    CHECK(relative_error(scores(fainter), near) < 1e-6);
+    for (const double score : scores(zeros_like(fainter))) CHECK(score == 0);
+  });
 }
 
 TEST_CASE("a query in no cluster gets zero, and passes nothing back") {
