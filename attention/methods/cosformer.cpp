@@ -53,7 +53,7 @@ class Cosformer final : public Method {
   // The definition above, with the N x N matrix of weights.
   Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
     const auto f = [&](Var x) {
-      return activation_ == Activation::relu ? relu(x) : relu(x) + exp(-relu(-x));
+      return activation_ == Activation::relu ? relu(x) : relu(x) + exp(x - relu(x));
     };
     const std::int64_t n = in.q.size(2);
     std::vector<double> cosines;

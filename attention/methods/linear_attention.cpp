@@ -36,7 +36,7 @@ class LinearAttention final : public Method {
   // ---- reference -------------------------------------------------------------------------------
   // With the N x N matrix of weights.
   Var reference(const InputVars& in, const Tensor& mask, const Draws&, const Call&) const override {
-    const auto phi = [](Var x) { return relu(x) + exp(-relu(-x)); };     // elu(x) + 1
+    const auto phi = [](Var x) { return relu(x) + exp(x - relu(x)); };   // elu(x) + 1
     const Var queries = phi(in.q);                                       // [B, H, N, D]
     const Var keys = mask_rows(phi(in.k), mask);                         // [B, H, N, D]
     const Var weights = matmul(queries, keys, Op::none, Op::transpose);  // [B, H, N, N]

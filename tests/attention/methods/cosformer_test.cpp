@@ -63,4 +63,21 @@ TEST_CASE("a row whose weights are few is divided by epsilon, a constant to the 
             .error < 1e-12);
 }
 
+TEST_CASE("elu(x) + 1 has slope 1 at zero, in the references as well") {
+  for (const std::string name : {"cosformer", "linear_attention"}) {
+    CAPTURE(name);
+    const OptionValues options =
+        name == "cosformer" ? OptionValues{{"activation", "elu"}} : OptionValues{};
+    const Layer layer = make_layer(attention::find(name), options, {}, DType::f64);
+    Problem problem = make_problem(attention::find(name), {}, Padding::mixed);
+    for (Tensor* x : {&problem.in.q, &problem.in.k}) *x = tensor::unary(tensor::Unary::relu, *x);
+    const Draws none;
+    Call call;
+    call.injected = &none;
+    const Worst worst = compare(run(layer, problem, call), run_reference(layer, problem, call));
+    INFO("worst in ", worst.name);
+    CHECK(worst.error < 1e-12);
+  }
+}
+
 }  // namespace skytape::test
