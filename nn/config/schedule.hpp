@@ -33,7 +33,7 @@ struct Schedule {
 
 struct AdamWConfig {
   double beta2 = 0.999;
-  double epsilon = 1e-6;
+  double epsilon = 1e-6;  // above 0: entries that no gradient ever reached are 0 / epsilon
   double weight_decay = 0;
   double clip_value = 1;  // every gradient entry is clamped to ±clip_value first; 0: off
 };

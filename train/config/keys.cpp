@@ -104,7 +104,7 @@ constexpr KeyInfo kKeys[] = {
      schedule_of<&Schedule::curve>, "curve of the rate after the warm-up, and of beta1"},
     {"beta2", "0.999", real(0, 0.999999), schedule, adamw<&AdamWConfig::beta2>,
      "decay of squared gradients"},
-    {"adam_epsilon", "1e-6", real(0, 1), schedule, adamw<&AdamWConfig::epsilon>,
+    {"adam_epsilon", "1e-6", real(1e-20, 1), schedule, adamw<&AdamWConfig::epsilon>,
      "term added to the root of the averaged squared gradients"},
     {"weight_decay", "0", real(0, 10), schedule, adamw<&AdamWConfig::weight_decay>,
      "decoupled decay per unit of learning rate"},

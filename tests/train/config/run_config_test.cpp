@@ -62,6 +62,8 @@ TEST_CASE("wrong keys, values and keys without effect are refused by name") {
   CHECK(refusal("batch", "0").find("batch: expected 1..65536, got '0'") != std::string::npos);
   CHECK(refusal("select", "best").find("expected best_accuracy|best_loss|last") !=
         std::string::npos);
+  // Entries that no gradient ever reached would be 0 / 0.
+  CHECK(refusal("adam_epsilon", "0").starts_with("adam_epsilon: expected 1e-20..1, got '0'"));
   CHECK(refusal("heads", "3").find("multiple of heads") != std::string::npos);
   CHECK(refusal("accumulate", "64").find("at most batch = 32") != std::string::npos);
   CHECK(refusal("features", "64", "softmax").find("no effect") != std::string::npos);
