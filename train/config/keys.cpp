@@ -21,6 +21,7 @@ constexpr Range odd(double high) { return {.kind = KeyKind::integer, .high = hig
 constexpr Range real(double low, double high) { return {KeyKind::real, low, high}; }
 constexpr Range flag = {KeyKind::flag};
 constexpr Range per_class = {KeyKind::weights};
+constexpr double kMostWeight = 1e6;  // of a class
 constexpr Range choice(std::string_view choices) { return {KeyKind::choice, 0, 0, choices}; }
 constexpr Range pixels(Range range) { return range.of = Of::pixels, range; }
 constexpr Range pairs(Range range) { return range.of = Of::pairs, range; }
@@ -254,7 +255,9 @@ std::string range_of(const KeyInfo& key) {
   if (key.range.kind == KeyKind::flag) return "0|1" + of;
   if (key.range.kind == KeyKind::choice) return std::string(key.range.choices);
   if (key.range.kind == KeyKind::weights) {
-    return "none, balanced, or a number for each class: 1,2.5";
+    return fmt::format(
+        "none, balanced, or a number for each class, up to {:.0f} and one above 0: 1,2.5",
+        kMostWeight);
   }
   return fmt::format("{:.10g}..{:.10g}{}{}", key.range.low, key.range.high,
                      key.range.odd ? ", odd" : "", of);
@@ -273,13 +276,12 @@ void check_value(const KeyInfo& key, const std::string& text) {
 }
 
 std::vector<double> parse_class_weights(const std::string& text) {
-  constexpr double kLargest = 1e6;
   if (text == "none" || text == "balanced") return {};
   std::vector<double> weights;
   double sum = 0;
   for (const std::string_view part : data::split(text, ',')) {
     const double weight = number_in<double>(part).value_or(-1);
-    if (!(weight >= 0 && weight <= kLargest)) {
+    if (!(weight >= 0 && weight <= kMostWeight)) {
       weights.clear();
       break;
     }

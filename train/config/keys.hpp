@@ -65,7 +65,7 @@ struct KeyInfo {
 [[nodiscard]] std::string unknown_key(std::string_view key, const std::vector<std::string>& known);
 
 /// "1..65536", "0..255, odd; pixels", "0|1", "length|nonzero",
-/// "none, balanced, or a number for each class: 1,2.5".
+/// "none, balanced, or a number for each class, up to 1000000 and one above 0: 1,2.5".
 [[nodiscard]] std::string range_of(const KeyInfo& key);
 
 /// UsageError unless `text` is a legal value.

@@ -64,6 +64,12 @@ TEST_CASE("wrong keys, values and keys without effect are refused by name") {
         std::string::npos);
   // Entries that no gradient ever reached would be 0 / 0.
   CHECK(refusal("adam_epsilon", "0").starts_with("adam_epsilon: expected 1e-20..1, got '0'"));
+  for (const std::string weights : {"1,1e7", "0,0"}) {
+    CHECK(refusal("class_weights", weights)
+              .starts_with("class_weights: expected none, balanced, or a number for each class, up "
+                           "to 1000000 and one above 0: 1,2.5, got '" +
+                           weights + "'"));
+  }
   CHECK(refusal("heads", "3").find("multiple of heads") != std::string::npos);
   CHECK(refusal("accumulate", "64").find("at most batch = 32") != std::string::npos);
   CHECK(refusal("features", "64", "softmax").find("no effect") != std::string::npos);
