@@ -114,7 +114,7 @@ constexpr KeyInfo kKeys[] = {
 
     {"attention_dropout", "0.1", real(0, 0.99), model, nullptr,
      "share of attention weights dropped"},
-    {"features", "128", whole(1, 65536), model, nullptr,
+    {"features", "128", whole(1, 1 << 20), model, nullptr,
      "landmarks, projected length or random features"},
 #define OPTION(type, key, standard, range, category, meaning, ...) \
   {#key,                                                         \

@@ -70,6 +70,8 @@ TEST_CASE("wrong keys, values and keys without effect are refused by name") {
                            "to 1000000 and one above 0: 1,2.5, got '" +
                            weights + "'"));
   }
+  CHECK(refusal("linformer.features", "1048576", "linformer").empty());  // the method's bound
+  CHECK(refusal("features", "65537").starts_with("skyformer.features: expected 1..65536"));
   CHECK(refusal("heads", "3").find("multiple of heads") != std::string::npos);
   CHECK(refusal("accumulate", "64").find("at most batch = 32") != std::string::npos);
   CHECK(refusal("features", "64", "softmax").find("no effect") != std::string::npos);
