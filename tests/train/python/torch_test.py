@@ -125,8 +125,15 @@ class Torch(unittest.TestCase):
                 kind = "parameters" if name == "performer" else "draws"
                 return skytape.torch.attention(name, q, k, v, **{kind: {key: leaf}}, **more, **settings).square().sum()
             with self.subTest(name):
-                with self.assertRaisesRegex(skytape.UsageError, f"{key}: requires its gradient"):
-                    torch.autograd.grad(loss(leaf), leaf)
+                torch._dynamo.reset()
+                doubled = torch.compile(lambda leaf: loss(leaf * 2), backend="aot_eager")
+                for gradient in (lambda leaf: torch.autograd.grad(loss(leaf), leaf), torch.func.grad(loss), torch.func.jacrev(loss),
+                                 torch.compile(torch.func.grad(loss), backend="aot_eager"),
+                                 lambda leaf: torch.autograd.grad(doubled(leaf), leaf),
+                                 lambda leaf: torch.vmap(torch.func.grad(loss))(leaf[None]),
+                                 lambda leaf: torch.func.grad(lambda many: torch.vmap(loss)(many).sum())(leaf[None])):
+                    with self.assertRaisesRegex((skytape.UsageError, torch._dynamo.exc.BackendCompilerFailed), f"{key}: requires its gradient"):
+                        gradient(leaf)
                 found, = torch.autograd.grad(loss(leaf, differentiable=True), leaf)
                 self.assertTrue(torch.allclose(found, torch.func.grad(lambda leaf: loss(leaf, differentiable=True))(leaf)))
                 step = 1e-6 * torch.ones_like(leaf)

@@ -12,13 +12,13 @@ from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from . import UsageError, _engine, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, composed, methods, waiting
-from . import draws as _engine_draws
+from . import UsageError, _engine, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, composed, traits, waiting
+from .traits import METHODS as _METHODS
 
-_METHODS = {row["name"]: row for row in methods()}
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _ONCE = ("skytape: {} has first derivatives of reverse mode alone: its backward is written by hand. "
          "differentiable=True composes it of PyTorch's operations, which have all others")
+_NO_GRADIENT_OF_DRAWS = "draws: {}: requires its gradient, which differentiable=True alone has: detach it"
 
 # ---- the operators ---------------------------------------------------------------------------------
 # A call's arguments, as both operators take them. `own` are the method's parameters and buffers, and
@@ -123,6 +123,18 @@ def _setup(ctx, inputs, output):
     ctx.save_for_backward(*tensors, *(own or ()), *(draws or ()), token, out)
 
 
+@torch._disable_dynamo
+def _refuse_untrained(name, settings, wanted, v, x):
+    """wanted: of which of `own` the gradient is asked for. A compiled graph, torch.func and torch.vmap tell this of no tensor."""
+    keys = [key for key, want in zip(_read(settings)[3], wanted or ()) if want]
+    if not keys:
+        return
+    heads, width = int(v.shape[1]), int(v.shape[3])
+    of_x = heads * width if x is None else int(x.shape[-1])
+    for key in traits.untrained(name, tuple(_read(settings)[6].items()), heads, width, of_x).intersection(keys):
+        raise UsageError(f"{key}: requires its gradient, but {name} does not train it: detach it")
+
+
 def _backward_of(name):
     operator = getattr(torch.ops.skytape, f"{name}_backward").default
 
@@ -130,6 +142,7 @@ def _backward_of(name):
         v, q, k, x, mask, seed, *arrays, token, out = ctx.saved_tensors
         own = None if ctx.own is None else arrays[:ctx.own]
         draws = None if ctx.draws is None else arrays[len(arrays) - ctx.draws:]
+        _refuse_untrained(name, ctx.settings, ctx.needs_input_grad[6], v, x)
         found = operator(dout, token, v, q, k, x, mask, seed, own, draws, ctx.settings, out)
         given = iter(found)
         dv, dq, dk, dx = (next(given) if tensor is not None else None for tensor in (v, q, k, x))
@@ -147,9 +160,6 @@ def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, o
         call = _call(name, v, q, k, x, mask, seed, own, draws, settings, True)
     found = waiting.attending(v, call.backward, {"dout": _plain(dout)})
     tensors = {"v": v, "q": q, "k": k, "x": x, **dict(zip(_read(settings)[3], own))}
-    for key, tensor in tensors.items():
-        if tensor is not None and tensor.requires_grad and key not in found:
-            raise UsageError(f"{key}: requires its gradient, but {name} does not train it: detach it")
     return [torch.from_dlpack(found[key]).to(tensor.dtype) if key in found else torch.zeros_like(tensor)
             for key, tensor in tensors.items() if tensor is not None]
 
@@ -165,54 +175,6 @@ def _refuse(name):
     return backward
 
 
-# An option may give a method arrays of its own, or let it draw.
-
-
-def _of_some(does):
-    """The methods that do, and of each other one the options by which it does where they are not their defaults."""
-    always = {name for name in _METHODS if does(name, {})}
-    return always, {name: {key for sample in row["samples"] for key, value in sample.items() if does(name, {key: value})}
-                    for name, row in _METHODS.items() if name not in always}
-
-
-def _does(of, name, options):
-    """True where the method is one of those that _of_some() found, with these options."""
-    always, by_option = of
-    defaults = {option["key"]: option["default"] for option in _METHODS[name]["options"]}
-    return name in always or any([options.get(key, defaults[key]) != defaults[key] for key in by_option[name]])
-
-
-def _has_arrays(name, options):
-    try:
-        return any([_engine.initial(name, options, 2, 32, length, 64, 0)[0] for length in (64, 2048)])
-    except UsageError:
-        return False  # an option that needs another one
-
-
-def _has_draws(name, options):
-    row, rows = _METHODS[name], arrays.np.ones((1, 2, 1, 8))
-    try:
-        return row["random"] or bool(_engine_draws(name, rows, None if row["shared_qk"] else rows, rows, training=True,
-                                                   x=arrays.np.ones((1, 1, 16)) if row["reads_x"] else None, **options))
-    except UsageError:
-        return False
-
-
-_OWNERS, _DRAWERS = _of_some(_has_arrays), _of_some(_has_draws)
-
-
-def _draws(name, options, fresh=False):
-    """True where a training call draws; fresh: the method's own arrays, too."""
-    row = _METHODS[name]
-    values = {option["key"]: option["default"] for option in row["options"]} | options
-    if "attention_dropout" in values:
-        try:
-            return float(values["attention_dropout"]) > 0
-        except ValueError:
-            return True  # the call's error says so
-    return _does(_DRAWERS, name, options) or fresh and _does(_OWNERS, name, options)
-
-
 # torch.vmap: the axis is folded into the batch where that changes nothing. Where arrays are of the method's
 # own, whose gradients are sums over the batch, or draws are given, or a training call draws (by the places
 # in the batch) or lets its examples enter each other's results, and where backward alone has the axis (its
@@ -225,7 +187,7 @@ def _apart(name, settings, v, dim):
     if not training:
         return True
     _, heads, n, width = [size for axis, size in enumerate(v.shape) if axis != dim]
-    if _draws(name, options):
+    if traits.draws(name, options):
         return False
     return _METHODS[name]["per_example"] and not _engine.initial(name, options, heads, width, length or n, heads * width, 0)[1]
 
@@ -344,10 +306,15 @@ class _Forward(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, dout, *_):
-        tensors = ctx.saved_tensors
+        tensors, (name, settings, count) = ctx.saved_tensors, ctx.settings
+        wanted = ctx.needs_input_grad[9:]
+        _refuse_untrained(name, settings, wanted[:count], tensors[0], tensors[3])
+        for key, want in zip(_read(settings)[5], wanted[count:]):
+            if want:  # under torch.vmap a tensor in _apply does not say so
+                raise UsageError(_NO_GRADIENT_OF_DRAWS.format(key))
         found = iter(_Backward.apply(*ctx.settings, dout, *tensors))
         dv, dq, dk, dx = (next(found) if tensor is not None else None for tensor in tensors[:4])
-        return None, None, None, dv, dq, dk, dx, None, None, *found, *[None] * (len(tensors) - 6 - ctx.settings[2])
+        return None, None, None, dv, dq, dk, dx, None, None, *found, *[None] * (len(tensors) - 6 - count)
 
     @staticmethod
     def jvp(ctx, *_):
@@ -452,7 +419,7 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
             raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
     for key, tensor in draws.items():
         if tensor.requires_grad and not differentiable:
-            raise UsageError(f"draws: {key}: requires its gradient, which differentiable=True alone has: detach it")
+            raise UsageError(_NO_GRADIENT_OF_DRAWS.format(key))
     tensors = [tensor for tensor in (q, k, v, x, *given.values()) if tensor is not None]
     # A traced graph keeps nothing for backward, which calls once more: it serves training and evaluation.
     keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]) and not torch.jit.is_tracing()
@@ -545,11 +512,11 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     if v.dim() != 4:
         raise UsageError(f"{name}: v: expected [B, H, N, D], got {arrays.what(v)}")
     heads, n, width = v.shape[1:]
-    owns = not fresh or _does(_OWNERS, name, options)
+    owns = not fresh or traits.owns(name, options)
     # Without arrays of its own a method is told no N, which may then be a symbol of torch.compile.
     sizes = ",".join([f"{int(size)}" for size in (heads, width, length or (n if owns else 1), heads * width if x is None else x.shape[-1])])
     # A method with attention_dropout draws that alone, and its composed form does not.
-    if not traced and not transformed and (draws or averages or "attention_dropout" not in every and _draws(name, options)):
+    if not traced and not transformed and (draws or averages or "attention_dropout" not in every and traits.draws(name, options)):
         call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
         draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()} | draws
         found = call.averages() if averages else {}
@@ -597,7 +564,7 @@ def _check_mask(argument, mask, x):
 
 def _fresh_seed(name, options, fresh, *tensors):
     """From PyTorch's random numbers; under torch.vmap as its `randomness` says, where the method draws."""
-    if name in _METHODS and not _draws(name, options, fresh):
+    if name in _METHODS and not traits.draws(name, options, fresh):
         return 0
     return torch.ops.skytape.seed([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)], [], device="cpu")
 
