@@ -275,6 +275,22 @@ class Methods(unittest.TestCase):
                 second(q)
         self.assertEqual(jax.jit(jax.vmap(jax.grad(loss)))(q[None]).shape, (1, *q.shape))
 
+    @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
+    def test_gradients_that_a_method_does_not_have_are_errors_under_jax(self):
+        import jax
+        from skytape.jax import attention
+        q, projection = Q.astype("f4"), np.ones((6, 8), "f4")
+
+        def loss(projection, q):
+            return (attention("performer", q, q, q, parameters={"projection": projection}, features=6)**2).sum()
+        for gradient in (jax.grad(loss), jax.jit(jax.grad(lambda projection, q: loss(projection * 2, q))), jax.grad(jax.checkpoint(loss)),
+                         lambda projection, q: jax.vmap(jax.grad(loss), (0, None))(projection[None], q)):
+            with self.assertRaisesRegex(skytape.UsageError, "projection: its gradient is wanted, but performer does not train it"):
+                gradient(projection, q)
+        found = jax.grad(loss, argnums=1)(projection, q)
+        both = jax.grad(lambda both: loss(jax.lax.stop_gradient(both[0]), both[1]))((projection, q))
+        self.assertTrue((found == both[1]).all() and (found != 0).any())
+
     def test_jax_gets_arrays_of_jax(self):
         try:
             import jax.numpy as jnp

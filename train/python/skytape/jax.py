@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from . import UsageError, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, vjp
+from . import UsageError, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, traits, vjp
 from . import attention as _attention
 
 # A callback of JAX waits for its arguments, which threads of JAX's copy. Asynchronous calls occupy them: on one
@@ -114,6 +114,19 @@ def _backward(settings, saved, dout):
     return *_called(settings[0], run, outputs, *saved, dout), None, None
 
 
+def _forward_kept(settings, *traced):
+    """The output and what backward reads. traced: each array with whether its gradient is wanted."""
+    arguments = jax.tree.map(lambda array: array.value, traced)
+    name, _, _, options = settings
+    given, own = traced[:2]
+    _, heads, _, width = given["v"].value.shape
+    untrained = own and traits.untrained(name, options, heads, width, given["x"].value.shape[-1] if "x" in given else heads * width)
+    for key, array in (own or {}).items():
+        if array.perturbed and key in untrained:
+            raise UsageError(f"{key}: its gradient is wanted, but {name} does not train it: jax.lax.stop_gradient takes it out")
+    return _forward(settings, *arguments), arguments
+
+
 _with_gradients = jax.custom_vjp(_forward, nondiff_argnums=(0,))
-_with_gradients.defvjp(lambda settings, *arguments: (_forward(settings, *arguments), arguments), _backward)
+_with_gradients.defvjp(_forward_kept, _backward, symbolic_zeros=True)
 _apply = jax.jit(_with_gradients, static_argnums=0)  # JAX compiles a callback once, and not in each call
