@@ -282,9 +282,23 @@ class Arrays(unittest.TestCase):
                 found = skytape.attention("softmax", array, array, array)
                 self.assertTrue((found == expected).all())
         self.assertLess(abs(skytape.attention("softmax", q.tolist(), q.tolist(), q.tolist()) - expected).max(), 1e-6)
-        half = skytape.attention("softmax", *[q.astype(np.float16)] * 3)
-        self.assertEqual(half.dtype, np.float16)
-        self.assertLess(abs(half - expected).max(), 1e-2)
+        for order in "<>":
+            half = skytape.attention("softmax", *[q.astype(f"{order}f2")] * 3)
+            self.assertEqual(half.dtype, np.float16)
+            self.assertLess(abs(half - expected).max(), 1e-2)
+            tape = skytape.Tape()
+            self.assertTrue((tape.input(q.astype(f"{order}f2")).value == q.astype(np.float16)).all())
+            self.assertEqual(tape.input(np.arange(3, dtype=f"{order}i8")).value[2], 2)
+
+    @unittest.skipUnless(HAS_TORCH and HAS_JAX, "no PyTorch or no JAX here")
+    def test_a_mask_may_be_of_another_library_than_the_arrays(self):
+        q, mask = A.astype(np.float32), np.arange(16)[None] < 5
+        expected, jnp = skytape.attention("softmax", q, q, q, mask), skytape.jax.jnp
+        for of in (np.asarray, torch.tensor, jnp.asarray):
+            for of_mask in (np.asarray, torch.tensor, jnp.asarray, np.ndarray.tolist):
+                with self.subTest(of=of, of_mask=of_mask):
+                    found = skytape.attention("softmax", of(q), of(q), of(q), of_mask(mask))
+                    self.assertTrue((np.asarray(found) == expected).all())
 
     def test_what_comes_back_is_the_callers(self):
         for row in skytape.methods():

@@ -170,7 +170,7 @@ def _ones(mask, v):
     if arrays.library(v) == "torch":
         from torch import Tensor, as_tensor
         return as_tensor(mask, device=v.device).detach().as_subclass(Tensor).to(v.dtype)
-    if arrays.library(v) == "numpy":
+    if arrays.library(v) == "numpy" or arrays.library(mask) == "torch":
         return arrays.np.asarray(mask).astype(v.dtype)
     return mask.astype(v.dtype)
 

@@ -56,13 +56,19 @@ def plain(array, argument):
         array = np.asarray(array)
     except Exception as error:  # a list of lists of different lengths
         raise UsageError(f"{argument}: expected an array, got {type(array).__name__}: {error}") from None
+    array = _in_this_order(array)
     if array.dtype.kind not in "fiub" and dtype_of(array) not in HALF:
         raise UsageError(f"{argument}: expected an array of numbers, got {what(array)}")
     if array.dtype.kind in "iu" and _within_32_bits(array):
         array = array.astype(np.int32)
     elif dtype_of(array) in HALF:
         array = array.astype(np.float32)
-    return np.array(array, array.dtype.newbyteorder("="), order="C", subok=False)
+    return np.array(array, order="C", subok=False)
+
+
+def _in_this_order(array):
+    """With its bytes in this machine's order."""
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _within_32_bits(array):
@@ -99,8 +105,10 @@ def given(array, argument):
         array = plain(array, argument)  # a list, a number
         if array.dtype.kind in "iu":
             array = array.astype(np.float64)
+    elif kind == "numpy":
+        array = _in_this_order(array)
     name = dtype_of(array)
-    if name not in ("float32", "float64", "int32", *HALF) and not name.startswith((">f", "<f")):
+    if name not in ("float32", "float64", "int32", *HALF):
         raise UsageError(f"{argument}: expected float32, float64, float16 or bfloat16, got {what(array)}")
     if kind == "torch" and (array.requires_grad or type(array) is not sys.modules["torch"].Tensor):
         array = plain(array, argument)
