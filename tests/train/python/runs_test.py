@@ -106,6 +106,13 @@ class Runs(ByTheProgram):
         scores = np.exp(hidden @ last[0] + last[1])
         self.assertLess(abs(scores / scores.sum(1, keepdims=True) - run.predict(texts)[1]).max(), 1e-6)
 
+    def test_texts_that_utf_8_does_not_have_are_errors_that_name_them(self):
+        run = skytape.load(self.folder / "runs/a")
+        for call, said in ((lambda: run.predict(["day 3", "a\udc80"]), r"predict: texts\[1\]"), (lambda: run.encode(["a\udc80"]), r"encode: texts\[0\]"),
+                           (lambda: run.attention_maps("a\udc80"), "attention_maps: text")):
+            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said + r": expected text that UTF-8 has, got '\\udc80' at place 1$"):
+                call()
+
     def test_results_are_rows_and_curves(self):
         rows = skytape.results(self.folder)
         self.assertEqual([(row["attention"], row["seed"]) for row in rows], [("softmax", 7), ("skyformer", 7)])

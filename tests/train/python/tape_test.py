@@ -40,6 +40,12 @@ class Tapes(unittest.TestCase):
             with self.assertRaisesRegex(skytape.UsageError, "the base must be positive"):
                 call()
 
+    def test_powers_need_a_finite_exponent(self):
+        x = skytape.Tape().input(np.ones(3))
+        for exponent in (np.inf, -np.inf, np.nan):
+            with self.assertRaisesRegex(skytape.UsageError, rf"\*\*: expected a finite number or an array as exponent, got {exponent}$"):
+                x ** exponent
+
     def test_whole_numbers_of_any_width_and_half_precision_are_taken(self):
         tape = skytape.Tape()
         x = tape.input(A)

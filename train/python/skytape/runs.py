@@ -51,6 +51,7 @@ class Run:
         """The matrix [H, N, N] that each layer multiplies values with."""
         if not isinstance(text, str):
             raise UsageError(f"attention_maps: text: expected one text, a str, got {type(text).__name__}")
+        _in_utf8("attention_maps: text", text)
         return interruptible(self._run.maps, text)
 
 
@@ -66,7 +67,15 @@ def _list(function, texts):
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise UsageError(f"{function}: texts[{i}]: expected a str, got {type(text).__name__}")
+        _in_utf8(f"{function}: texts[{i}]", text)
     return texts
+
+
+def _in_utf8(argument, text):
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{argument}: expected text that UTF-8 has, got {text[error.start]!r} at place {error.start}") from None
 
 
 def load(folder: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto") -> Run:

@@ -1,5 +1,6 @@
 """The tape and its drawing: Vars with the operators of NumPy's arrays."""
 import functools
+import math
 import numbers
 import operator
 import shutil
@@ -80,6 +81,8 @@ def _turned(of_vars):
 
 def _power(x, exponent):
     """x ** exponent, by products where it is whole."""
+    if not math.isfinite(exponent):
+        raise UsageError(f"Var: **: expected a finite number or an array as exponent, got {exponent}")
     if exponent == 0.5:
         return ops.sqrt(x)
     if exponent != int(exponent):
