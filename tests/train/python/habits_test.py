@@ -328,12 +328,20 @@ class Habits(unittest.TestCase):
         page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {"skytape": skytape}
         lines, = re.findall(r"```python\n(import transformers\n.*?)```", page, re.S)
         exec(lines.replace("skyformer", "softmax").replace("(num", "(hidden_size=32, num_attention_heads=2, intermediate_size=64, vocab_size=50, num"), names)
-        model = names["transformers"].BertModel(names["config"]).eval()
-        ids, real = torch.arange(B * N).reshape(B, N) % 50, torch.arange(N) < torch.tensor([[N], [7], [30]])
-        ours = model(ids, attention_mask=real.long()).last_hidden_state
-        model.set_attn_implementation("sdpa")
-        theirs = model(ids, attention_mask=real.long()).last_hidden_state
-        self.assertLess((ours - theirs)[real].abs().max(), 1e-5)
+        transformers, ids, real = names["transformers"], torch.arange(B * N).reshape(B, N) % 40 + 4, torch.arange(N) < torch.tensor([[N], [7], [30]])
+        esm = transformers.EsmConfig(**{key: getattr(names["config"], key) for key in ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "num_hidden_layers")},
+                                     position_embedding_type="rotary", pad_token_id=1, token_dropout=False, attn_implementation="softmax")  # scales queries itself
+        for model in (transformers.BertModel(names["config"]).eval(), transformers.EsmModel(esm).eval()):
+            ours = model(ids, attention_mask=real.long()).last_hidden_state
+            model.set_attn_implementation("sdpa")
+            theirs = model(ids, attention_mask=real.long()).last_hidden_state
+            with self.subTest(type(model).__name__):
+                self.assertLess((ours - theirs)[real].abs().max(), 1e-5)
+        gpt = transformers.GPT2Model(transformers.GPT2Config(n_embd=32, n_head=2, n_layer=1, vocab_size=50, attn_implementation="softmax"))
+        with self.assertRaisesRegex(ValueError, "GPT2Attention: no method is causal or has a window"):
+            gpt(ids)
+        with self.assertRaisesRegex(ValueError, "no method is causal or has a window"):
+            names["attend"](model, *[normal(1, 2, N, 8)] * 3, None, sliding_window=4)
 
     def test_autocast(self):
         theirs = nn.MultiheadAttention(E, HEADS, batch_first=True)
