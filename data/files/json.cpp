@@ -83,7 +83,7 @@ std::string problem_of(const std::exception& error) {
 void refuse_part(const std::string& file, const std::string& part, const std::string& expected,
                  const Json& got) {
   throw DataError(fmt::format("{}: {}: expected {}, which is all that is supported, got {}", file,
-                              part, expected, printable(json_text(got, {.mend = true}), 200)));
+                              part, expected, printable(json_text(got), 200)));
 }
 
 Json parse_json(std::string_view text) {
@@ -101,9 +101,7 @@ Json try_parse_json(std::string_view text) {
 }
 
 std::string json_text(const Json& value, JsonFormat format) {
-  using Broken = Json::error_handler_t;
-  return value.dump(format.indent, ' ', format.ascii,
-                    format.mend ? Broken::replace : Broken::strict);
+  return value.dump(format.indent, ' ', format.ascii, Json::error_handler_t::replace);
 }
 
 const Json& member(const Json& value, std::string_view key) {

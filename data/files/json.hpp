@@ -32,7 +32,6 @@ using JsonError = Json::exception;
 struct JsonFormat {
   int indent = -1;
   bool ascii = false;  // all other characters as \uXXXX
-  bool mend = false;   // bytes that are no UTF-8 become U+FFFD; otherwise they are a JsonError
 };
 
 /// The value that `text` stands for. JsonError if it is broken, or a key appears twice in an
@@ -40,6 +39,7 @@ struct JsonFormat {
 [[nodiscard]] Json parse_json(std::string_view text);
 /// The same, but null if it is broken.
 [[nodiscard]] Json try_parse_json(std::string_view text);
+/// Bytes that are no UTF-8, as a path may have, become U+FFFD.
 [[nodiscard]] std::string json_text(const Json& value, JsonFormat format = {});
 
 /// The member of that name; null where there is none, or `value` is no object.

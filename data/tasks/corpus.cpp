@@ -183,7 +183,7 @@ void build_corpus(const TaskInfo& task, const PrepareOptions& options, CacheSet&
                      {"length", options.length},
                      {"data_seed", options.data_seed}};
   if (vocabulary) put_vocabulary(*vocabulary, provenance);
-  set.provenance = json_text(provenance, {.ascii = true, .mend = true});
+  set.provenance = json_text(provenance, {.ascii = true});
 }
 
 }  // namespace

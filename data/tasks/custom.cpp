@@ -265,7 +265,7 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
 
   const Json provenance = provenance_of(custom, labels, vocabulary.get(), options);
   // Texts may be in any encoding; JSON is in UTF-8.
-  set.provenance = json_text(provenance, {.ascii = true, .mend = true});
+  set.provenance = json_text(provenance, {.ascii = true});
 }
 
 /// Brings the texts of a split back from its tokens.
@@ -336,7 +336,7 @@ void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir)
       } else {
         Json record = {{"label", row.label}, {"text", row.text}};
         if (texts.pairs()) record["text2"] = row.second;
-        file.write(json_text(record, {.mend = true}) + "\n");
+        file.write(json_text(record) + "\n");
       }
     }
   }

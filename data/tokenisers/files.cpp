@@ -25,7 +25,7 @@ Json read_if_there(const std::filesystem::path& path) {
   Json json = read_json_file(path, kLargestConfig);
   if (!json.is_object()) {
     throw DataError(fmt::format("{}: expected a JSON object, got {}", path.string(),
-                                printable(json_text(json, {.mend = true}), 200)));
+                                printable(json_text(json), 200)));
   }
   return json;
 }
@@ -170,7 +170,7 @@ std::vector<SpecialToken> add_tokens(const Json& listed, const std::filesystem::
     if (!number.is_number_unsigned() || number.get<std::uint64_t>() > kMostEntries) {
       throw DataError(fmt::format("{}: '{}': expected its number in 0..{}, got {}", numbers_file,
                                   printable(text), kMostEntries,
-                                  printable(json_text(number, {.mend = true}), 200)));
+                                  printable(json_text(number), 200)));
     }
     const AddedToken* const same = named.find(text);
     AddedToken token{same != nullptr ? same->token : SpecialToken{}, numbers_file};
@@ -215,7 +215,7 @@ bool TokeniserConfig::flag(std::string_view key, bool otherwise) const {
   if (value.is_null()) return otherwise;
   if (!value.is_boolean()) {
     throw DataError(fmt::format("{}: {}: expected true or false, got {}", path_.string(), key,
-                                printable(json_text(value, {.mend = true}))));
+                                printable(json_text(value))));
   }
   return value.get<bool>();
 }

@@ -40,7 +40,7 @@ std::string one_spelling(const std::string& key, const std::string& value) {
 
 /// A text as it is, and any other value as JSON.
 std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : data::json_text(value, {.mend = true});
+  return value.is_string() ? value.get<std::string>() : data::json_text(value);
 }
 
 /// Returns the defaults of keys and of the method's options, which hold where nothing is said.

@@ -87,10 +87,10 @@ void check_labels(const Json& config, const std::string& file) {
   const Json& of_model = data::member(config, "model", "labels");
   const Json& of_data = data::member(config, "data_provenance", "labels");
   if (of_model.empty() || of_data.empty() || of_model == of_data) return;
-  throw DataError(fmt::format(
-      "{}: data_provenance.labels is {}, model.labels is {}: expected the "
-      "same, in the order of the classes",
-      file, data::json_text(of_data, {.mend = true}), data::json_text(of_model, {.mend = true})));
+  throw DataError(
+      fmt::format("{}: data_provenance.labels is {}, model.labels is {}: expected the "
+                  "same, in the order of the classes",
+                  file, data::json_text(of_data), data::json_text(of_model)));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ const Json& part_of_copy(const Json& config, const char* part, const fs::path& f
   const Json& value = data::member(config, part);
   if (value.is_object()) return value;
   const std::string got =
-      value.is_null() ? "nothing" : data::printable(data::json_text(value, {.mend = true}), 200);
+      value.is_null() ? "nothing" : data::printable(data::json_text(value), 200);
   throw DataError(fmt::format("{}: {}: expected a JSON object, got {}", file.string(), part, got));
 }
 

@@ -30,7 +30,7 @@ class Config {
   [[noreturn]] void fail(const char* key, const std::string& expected) const {
     const Json& value = find(key);
     const std::string got =
-        value.is_null() ? "nothing" : data::printable(data::json_text(value, {.mend = true}), 200);
+        value.is_null() ? "nothing" : data::printable(data::json_text(value), 200);
     fail(fmt::format("{}: expected {}, got {}", key, expected, got));
   }
 
@@ -100,8 +100,7 @@ std::set<std::string> shards_of(const fs::path& index) {
   const Json json = data::read_json_file(index, kLargestIndex);
   const auto refuse = [&](const std::string& part, const Json& got) {
     throw DataError(fmt::format("{}: expected {{\"weight_map\": {{tensor: file}}}}, got {}{}",
-                                index.string(), part,
-                                data::printable(data::json_text(got, {.mend = true}), 200)));
+                                index.string(), part, data::printable(data::json_text(got), 200)));
   };
   const Json& map = data::member(json, "weight_map");
   if (!map.is_object()) refuse("weight_map: ", map);

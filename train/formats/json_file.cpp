@@ -83,7 +83,7 @@ void check_parts(const Json& value, std::span<const JsonPart> parts, const std::
 void refuse_json_part(const std::string& file, const std::string& path, const std::string& expected,
                       const Json& got) {
   throw DataError(fmt::format("{}: {}: expected {}, got {}", file, path, expected,
-                              data::printable(data::json_text(got, {.mend = true}), 100)));
+                              data::printable(data::json_text(got), 100)));
 }
 
 }  // namespace skytape::train

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using data::Json;
 
 std::string shown(const Json& value) {
-  return value.is_null() ? "absent" : data::printable(data::json_text(value, {.mend = true}), 200);
+  return value.is_null() ? "absent" : data::printable(data::json_text(value), 200);
 }
 
 /// "labels: ["neg","pos"] in a, ["pos","neg"] in b"; of long lists the first entry that differs.

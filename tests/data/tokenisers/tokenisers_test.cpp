@@ -43,7 +43,7 @@ Numbers numbers_of(const Json& values) {
 void check_vectors(const fs::path& file, const char* key, const Vocabulary& vocabulary) {
   Json provenance = Json::object();
   put_vocabulary(vocabulary, provenance);
-  const auto stored = json_text(provenance, {.ascii = true, .mend = true});
+  const auto stored = json_text(provenance, {.ascii = true});
   const auto again = vocabulary_in(parse_json(stored));
   CHECK(again->size() == vocabulary.size());
   std::size_t texts = 0;

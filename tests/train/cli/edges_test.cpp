@@ -225,6 +225,21 @@ TEST_CASE("a run outlives the reader of its progress") {
   CHECK(fs::exists(w.run("run") / "result.json"));
 }
 
+TEST_CASE("a run can be stopped and resumed where paths are no UTF-8") {
+  if (!program_or_skip()) return;
+  Workshop w;
+  const fs::path data = w.folder.path() / "d\xe4ta";
+  fs::rename(w.data, data);
+  w.data = data;
+  const Finished stopped = w.finish(w.train("r\xfcn", 7, {"--stop-after", "3"}));
+  CAPTURE(stopped.err);
+  CHECK(stopped.code == 0);
+  const Finished resumed = w.finish(w.train("r\xfcn", 7, {"--resume"}));
+  CAPTURE(resumed.err);
+  CHECK(resumed.code == 0);
+  CHECK(contains(resumed.err, "at step 3"));
+}
+
 TEST_CASE("a folder that cannot be made is reported with the reason") {
   if (!program_or_skip()) return;
   const Workshop w;
