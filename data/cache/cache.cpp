@@ -99,7 +99,11 @@ CacheHeader CacheFile::read_header(const std::filesystem::path& path) {
   if (file < 0) throw DataError(fmt::format("{}: {}", path.string(), std::strerror(errno)));
   CacheHeader header{};
   const ssize_t got = ::pread(file, &header, sizeof header, 0);
+  const int problem = errno;
   ::close(file);
+  if (got < 0 && problem != ESPIPE) {  // that is a pipe's
+    throw DataError(fmt::format("{}: {}", path.string(), std::strerror(problem)));
+  }
   if (got != sizeof header) broken(path, "truncated: shorter than its header");
   check_header(header, path);
   return header;

@@ -156,7 +156,9 @@ void check_ranges(const std::filesystem::path& path, std::vector<Entry>& entries
 void read_into(std::ifstream& in, char* bytes, std::uint64_t count,
                const std::filesystem::path& path) {
   in.read(bytes, static_cast<std::streamsize>(count));
-  if (static_cast<std::uint64_t>(in.gcount()) != count) refuse(path, "it ends early");
+  if (static_cast<std::uint64_t>(in.gcount()) != count) {
+    refuse(path, in.bad() ? std::strerror(errno) : "it ends early");
+  }
 }
 
 std::string read_bytes(std::ifstream& in, std::uint64_t count, const std::filesystem::path& path) {
@@ -285,7 +287,9 @@ SafetensorsFile read_safetensors(const std::filesystem::path& path,
     throw DataError(fmt::format("{}: cannot read it: {}", path.string(), error.message()));
   }
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
+  if (!in) {
+    throw DataError(fmt::format("{}: cannot open it: {}", path.string(), std::strerror(errno)));
+  }
   std::uint64_t length = 0;
   if (file_bytes < sizeof(length)) refuse(path, "it is shorter than 8 bytes");
   std::memcpy(&length, read_bytes(in, sizeof(length), path).data(), sizeof(length));

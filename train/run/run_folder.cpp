@@ -8,12 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
-#include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "train/config/run_config.hpp"
 #include "train/formats/json_file.hpp"
@@ -217,9 +217,17 @@ void RunFolder::write_json(const fs::path& path, const Json& json) const {
   sync_folder(path_);
 }
 
+std::string read_text(const fs::path& path) {
+  constexpr std::size_t kMostBytes = std::size_t{1} << 30;
+  const std::vector<std::uint8_t> bytes =
+      data::read_all(*data::open_file(path), path.string(), kMostBytes);
+  return {bytes.begin(), bytes.end()};
+}
+
 std::vector<Json> read_metrics(const fs::path& path) {
   std::vector<Json> metrics;
-  std::ifstream in(path);
+  if (!fs::exists(path)) return metrics;
+  std::istringstream in(read_text(path));
   std::int64_t number = 0;
   for (std::string line; std::getline(in, line);) {
     ++number;
@@ -235,12 +243,10 @@ std::vector<Json> read_metrics(const fs::path& path) {
 }
 
 Json read_json(const fs::path& path) {
-  std::ifstream in(path);
-  if (!in) throw DataError(fmt::format("{}: cannot open it", path.string()));
-  if (!fs::is_regular_file(path)) {
+  if (fs::exists(path) && !fs::is_regular_file(path)) {
     throw DataError(fmt::format("{}: expected a file, got a folder or a device", path.string()));
   }
-  return json_object_in(std::string(std::istreambuf_iterator<char>(in), {}), path.string());
+  return json_object_in(read_text(path), path.string());
 }
 
 Json read_config(const fs::path& folder) {

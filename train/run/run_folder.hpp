@@ -92,8 +92,11 @@ void refuse_odd_files(const std::filesystem::path& folder);
 /// writes: what ExistingRun::refuse does.
 void refuse_existing(const std::filesystem::path& path);
 
+/// The bytes of a file in a run's folder. DataError with the reason where it cannot be read.
+[[nodiscard]] std::string read_text(const std::filesystem::path& path);
+
 /// The objects of a metrics.jsonl, in order; a last line that a crash cut short is left out, and a
-/// missing file is an empty one.
+/// missing file is an empty one. DataError if it is there and cannot be read.
 [[nodiscard]] std::vector<data::Json> read_metrics(const std::filesystem::path& path);
 
 /// Parses a file that holds a JSON object. DataError naming it if it is missing or broken.

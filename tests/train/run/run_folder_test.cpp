@@ -34,6 +34,15 @@ RunState state_at(std::int64_t step, std::int64_t evaluated) {
 
 }  // namespace
 
+TEST_CASE("metrics that are there and cannot be read are an error, not an empty list") {
+  const Folder folder;
+  const auto path = folder.path() / "metrics.jsonl";
+  CHECK(read_metrics(path).empty());
+  std::filesystem::create_directory(path);  // which no user can read, whoever runs the test
+  const std::string text = error_of<DataError>([&] { (void)read_metrics(path); });
+  CHECK(text == path.string() + ": Is a directory");
+}
+
 TEST_CASE("a folder with a run is neither overwritten nor continued unless asked") {
   const Folder folder;
   const auto path = folder.path() / "run";

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,11 +34,6 @@ bool is_packed(const data::SourceFile& file) {
 }
 
 #ifdef SKYTAPE_HAVE_ARCHIVE
-
-std::string bytes_of(const fs::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
 
 /// A .tar.gz in memory.
 class TarGz {
@@ -104,7 +97,7 @@ void pack_results(const fs::path& runs, const fs::path& archive) {
   for (const fs::path& folder : folders) {
     for (const char* file : kPacked) {
       if (!fs::exists(folder / file)) continue;
-      packed.add(folder.filename().string() + "/" + file, bytes_of(folder / file));
+      packed.add(folder.filename().string() + "/" + file, read_text(folder / file));
     }
   }
   data::write_file(archive, packed.bytes());
