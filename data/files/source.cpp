@@ -218,25 +218,29 @@ struct ArchiveCloser {
 };
 using Archive = std::unique_ptr<archive, ArchiveCloser>;
 
+/// Bytes as libarchive reads them from us: of a named pipe, opened so that no writer is waited for
+/// without an end, and of a gzip'd file, whose checksum libarchive does not check.
+struct PipedArchive {
+  std::unique_ptr<ByteStream> stream;
+  std::vector<uint8_t> block;
+  std::exception_ptr failure;  // of a read, which must not pass through libarchive
+};
+
 class EntryStream : public ByteStream {
  public:
-  EntryStream(archive* handle, std::string name) : handle_(handle), name_(std::move(name)) {}
+  EntryStream(archive* handle, const PipedArchive& piped, std::string name)
+      : handle_(handle), piped_(piped), name_(std::move(name)) {}
   size_t read(std::span<uint8_t> buffer) override {
     const la_ssize_t got = archive_read_data(handle_, buffer.data(), buffer.size());
+    if (got < 0 && piped_.failure) std::rethrow_exception(piped_.failure);
     if (got < 0) throw DataError(fmt::format("{}: {}", name_, archive_error_string(handle_)));
     return static_cast<size_t>(got);
   }
 
  private:
   archive* handle_;
+  const PipedArchive& piped_;
   std::string name_;
-};
-
-/// A named pipe as libarchive reads it: opened so that no writer is waited for without an end.
-struct PipedArchive {
-  std::unique_ptr<ByteStream> stream;
-  std::vector<uint8_t> block;
-  std::exception_ptr failure;  // of a read, which must not pass through libarchive
 };
 
 la_ssize_t read_piped(archive*, void* source, const void** bytes) {
@@ -268,8 +272,9 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
     const char* text = archive_error_string(handle.get());
     throw DataError(fmt::format("{}: {}", root.string(), text ? text : "not a readable archive"));
   };
+  const bool packed = root.extension() == ".gz" || root.extension() == ".tgz";
   const auto open = [&] {
-    if (!is_named_pipe(root)) {
+    if (!packed && !is_named_pipe(root)) {
       return archive_read_open_filename(handle.get(), root.c_str(), kBlock);
     }
     piped.stream = open_file(root);
@@ -296,8 +301,12 @@ void visit_archive(const fs::path& root, const std::function<bool(const SourceFi
     if (!wanted(file)) continue;
     const std::string& first = names.try_emplace(file.path, name).first->second;
     if (first != name) refuse_two(shown(first), file.shown, file.path);
-    MaybeGzip stream(std::make_unique<EntryStream>(handle.get(), file.shown), file.shown);
+    MaybeGzip stream(std::make_unique<EntryStream>(handle.get(), piped, file.shown), file.shown);
     visit(file, stream);
+  }
+  if (piped.failure) std::rethrow_exception(piped.failure);
+  // The checksum stands at the end, behind what a tar needs.
+  while (packed && piped.stream->read(piped.block) > 0) {
   }
 }
 #else

@@ -161,6 +161,23 @@ TEST_CASE("archive entries may not climb out of their folder, and cut archives a
   }
 }
 
+TEST_CASE("a tar.gz whose bytes were changed is refused, wherever they are") {
+  Folder folder;
+  const auto tar = folder.path() / "x.tar";
+  write_tar(tar, {{"a.txt", "0.4567"}, {"b.txt", "0.1234"}});
+  const std::string good = gzipped(folder, read_file(tar));
+  for (const char* name : {"x.tar.gz", "x.tgz"}) {
+    CAPTURE(name);
+    CHECK(visiting(folder.write(name, good)) == "a.txt b.txt ");
+    for (std::size_t at = 12; at < good.size(); ++at) {
+      CAPTURE(at);
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ 1);
+      CHECK(visiting(folder.write(name, bad)).starts_with(folder.path().string()));
+    }
+  }
+}
+
 TEST_CASE("a file and its gzip'd twin in one folder are refused, unless nobody wants them") {
   const Folder folder;
   const std::string packed = gzipped(folder, "packed");
