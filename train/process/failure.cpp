@@ -28,7 +28,8 @@ std::string describe(const std::exception& error) {
     return "out of memory: a shorter max_length or a smaller batch needs less";
   }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
-    return system->code().message();
+    const bool of_thread = system->code() == std::errc::resource_unavailable_try_again;
+    return (of_thread ? "cannot start a thread: " : "") + system->code().message();
   }
   return fmt::format("an error that is the program's own, please report it: {}", error.what());
 }
