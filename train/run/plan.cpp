@@ -99,15 +99,20 @@ void add_encoder_settings(const Json& settings, Choices& choices) {
   }
 }
 
-/// Adds the steps that --budget leaves time for. A resumed run, which `saved` is of, has its own.
+/// Adds the steps that --budget leaves time for. A resumed run, which `saved` is of, has its own; of
+/// several seeds the first one's are those of all.
 void fit_budget(Request& r, const Json& saved) {
   const double seconds = parse_duration(r.budget);
   refuse_steps(r.choices);
   if (!saved.is_null()) {
     const Json& steps = data::member(data::member(saved, "config"), "settings", "steps", "value");
+    const std::string own = steps.is_string() ? steps.get<std::string>() : "own";
     Progress().line(
         fmt::format("--budget {} is left out: the run that --resume continues keeps its {} steps",
-                    r.budget, steps.is_string() ? steps.get<std::string>() : "own"));
+                    r.budget, own));
+    if (r.seeds > 1 && steps.is_string()) {
+      r.choices.settings.push_back({"steps", own, "--budget"});
+    }
     return;
   }
   const bool refuses = r.runs && r.seeds == 1 && r.options.existing == ExistingRun::refuse;
@@ -134,10 +139,11 @@ bool starts_pretrained(const RunConfig& config, std::int64_t embedding_rows) {
   return needed > config.task->vocabulary && embedding_rows == needed;
 }
 
-/// Returns what the folders of the run to resume and of --init say: {"saved", "init",
+/// Returns what the folders of the run to resume and of --init say: {"saved", "first_seed", "init",
 /// "embedding_rows"}.
 Json read_folders(const Request& r) {
-  Json found = {{"saved", nullptr}, {"init", nullptr}, {"embedding_rows", 0}};
+  Json found = {
+      {"saved", nullptr}, {"first_seed", nullptr}, {"init", nullptr}, {"embedding_rows", 0}};
   if (!r.options.init.empty()) {
     const fs::path file = checkpoint_in(r.options.init);
     // The config.json of a resumed run has all that its encoder needs.
@@ -145,6 +151,9 @@ Json read_folders(const Request& r) {
     if (!r.pretraining) found["embedding_rows"] = embedding_rows(file);
   }
   if (r.options.resumes() && r.seeds == 1) found["saved"] = saved_run(r);
+  if (r.options.resumes() && r.seeds > 1 && !r.budget.empty()) {
+    found["first_seed"] = find_config(r.options.out / run_name(resolve(r.choices)));
+  }
   return found;
 }
 
@@ -158,7 +167,7 @@ void refuse_late_stop(const Request& r, const RunConfig& config) {
 RunConfig configured_by(Request& r, const Json& folders) {
   const bool initial = !r.options.init.empty();
   if (initial) add_encoder_settings(folders.at("init"), r.choices);
-  if (!r.budget.empty()) fit_budget(r, folders.at("saved"));
+  if (!r.budget.empty()) fit_budget(r, folders.at(r.seeds > 1 ? "first_seed" : "saved"));
   const RunConfig config = configure(r, folders.at("saved"));
   refuse_late_stop(r, config);
   if (!initial || r.pretraining) return config;

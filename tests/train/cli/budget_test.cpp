@@ -117,6 +117,28 @@ TEST_CASE("--budget trains as many steps as it said, and resumes with them") {
   CHECK(shop.train({"--budget", "1s", "--print-config"}).code == 0);
 }
 
+TEST_CASE("--budget of several seeds is measured once, also where --resume continues them") {
+  if (!program_or_skip()) return;
+  const Shop shop;
+  const Finished stopped = shop.train({"--budget", "1s", "--seeds", "2", "--stop-after", "3"});
+  CAPTURE(stopped.err);
+  REQUIRE(stopped.code == 0);
+  const auto steps_of = [&](const char* seed) {
+    const auto run =
+        std::filesystem::path(shop.run) / ("tsv-skyformer-skytape-s" + std::string(seed));
+    return data::parse_json(read_file(run / "config.json"))["settings"]["steps"]["value"];
+  };
+  const std::string steps = steps_of("42").get<std::string>();
+
+  // As where another program had the machine before: other steps would fit now.
+  const Finished rest = shop.train({"--budget", "2s", "--seeds", "2", "--resume"});
+  CAPTURE(rest.err);
+  CHECK(rest.code == 0);
+  CHECK(contains(rest.err, "--budget 2s is left out: the run that --resume continues keeps its " +
+                               steps + " steps\n"));
+  CHECK(steps_of("43") == steps);
+}
+
 TEST_CASE("a budget with flags that contradict it, or too short for a step, exits with 2") {
   if (!program_or_skip()) return;
   const Shop shop;
