@@ -52,10 +52,23 @@ Request request_of(TrainFlags flags, bool pretraining, const Ranks& ranks) {
   return request;
 }
 
+/// Makes sure that all ranks take the same way through the runs and phases: on different ones they
+/// would wait for each other without an end.
+void refuse_other_course(const Request& request, const Ranks& ranks) {
+  const std::string mine =
+      fmt::format("--seeds {}{}", request.seeds, request.options.resumes() ? " --resume" : "");
+  const std::string firsts = ranks.first([&] { return mine; });
+  together(ranks, [&] {
+    if (mine == firsts) return;
+    throw UsageError(fmt::format("flags: {} on rank 0, {} here", firsts, mine));
+  });
+}
+
 /// The work of one rank.
 int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
   Request request;
   together(ranks, [&] { request = request_of(flags, pretraining, ranks); });
+  refuse_other_course(request, ranks);
   const RunConfig config = plan(request);
   if (flags.print_config) return ranks.first() ? print_config(config) : 0;
   if (pretraining) return pretrain(config, request.options);

@@ -58,6 +58,7 @@ TEST_CASE("ranks that disagree stop before the first step, and one message names
       {{"--seed", "43"}, 2, "seed: 42 there, 43 here"},
       {{"--set", "lr=5e-4"}, 2, "lr: "},
       {{"--threads", "2"}, 2, "threads: 1 on rank 0, 2 here"},
+      {{"--seeds", "2"}, 2, "flags: --seeds 1 on rank 0, --seeds 2 here"},
       {{"--data", (w.folder.path() / "other").string()}, 3, "other data than rank 0's"}};
   for (const Case& c : cases) {
     CAPTURE(c.says);
