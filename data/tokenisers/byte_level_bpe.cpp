@@ -67,13 +67,14 @@ ByteLevelBpe::ByteLevelBpe(ByteLevelBpeParts parts, const std::string& source)
     }
   }
   for (std::size_t rank = 0; rank < learnt_.size(); ++rank) add_merge(rank, source);
+  std::vector<SpecialToken> usual;
   for (const std::string text : {"<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>"}) {
     const std::int32_t number = number_of(text);
     if (number < 0) continue;
-    seek({.text = text, .number = number, .takes_spaces = text == "<mask>"}, source);
+    usual.push_back({.text = text, .number = number, .takes_spaces = text == "<mask>"});
     numbers_of_special_.insert(number);
   }
-  seek_added(source);
+  seek(usual, source);
   for (const SpecialToken& token : parts.added) numbers_of_special_.insert(token.number);
 }
 

@@ -68,6 +68,7 @@ std::vector<TextPart> SpecialTokens::cut(std::string_view text) const {
   std::vector<TextPart> parts;
   std::size_t plain = 0;  // where the plain text before `at` begins
   const auto end_plain = [&](std::size_t end, bool drop_spaces) {
+    if (end < plain) return;  // a token begins in the spaces that the one before it took
     std::string_view part = text.substr(plain, end - plain);
     if (drop_spaces) part = without_spaces_behind(part);
     if (!part.empty()) parts.push_back({part, -1});
@@ -79,12 +80,15 @@ std::vector<TextPart> SpecialTokens::cut(std::string_view text) const {
       continue;
     }
     const std::size_t end = at + token->text.size();
-    if (!token->whole_word || !inside_word(text, at, end)) {
+    const std::size_t behind =
+        end + (token->takes_spaces_behind ? spaces_at_front(text.substr(end)) : 0);
+    const bool taken = token->takes_spaces && behind <= plain;  // by the token before it
+    if (!taken && !(token->whole_word && inside_word(text, at, end))) {
       end_plain(at, token->takes_spaces);
       parts.push_back({text.substr(at, token->text.size()), token->number});
-      plain = end + (token->takes_spaces_behind ? spaces_at_front(text.substr(end)) : 0);
+      plain = behind;
     }
-    at = std::max(end, plain);
+    at = end;
   }
   end_plain(text.size(), false);
   return parts;
@@ -106,14 +110,17 @@ ListedVocabulary::ListedVocabulary(std::vector<std::string> entries,
   }
 }
 
-void ListedVocabulary::seek(SpecialToken token, const std::string& source) {
-  if (!token.normalised) return special_.add(token);
-  token.text = encode_utf8(normalised(decode_utf8(token.text, source)));
-  words_.add(token);
-}
-
-void ListedVocabulary::seek_added(const std::string& source) {
-  for (const SpecialToken& token : added_) seek(token, source);
+void ListedVocabulary::seek(const std::vector<SpecialToken>& usual, const std::string& source) {
+  for (const SpecialToken& token : usual) {
+    const bool is_added = std::any_of(added_.begin(), added_.end(), [&](const SpecialToken& added) {
+      return added.text == token.text;
+    });
+    if (!is_added) special_.add(token);
+  }
+  for (SpecialToken token : added_) {
+    if (token.normalised) token.text = encode_utf8(normalised(decode_utf8(token.text, source)));
+    (token.normalised ? words_ : special_).add(token);
+  }
 }
 
 std::int32_t ListedVocabulary::number_of(const std::string& entry) const {

@@ -62,16 +62,15 @@ class ListedVocabulary : public Vocabulary {
   [[nodiscard]] std::int32_t number_of(const std::string& entry) const;
 
  protected:
-  /// `added`: entries that are sought, by seek(). The first `pieces` entries are pieces, but for
-  /// those that were added as none.
+  /// `added`: entries that seek() seeks. The first `pieces` entries are pieces, but for those that
+  /// were added as none.
   ListedVocabulary(std::vector<std::string> entries, std::vector<SpecialToken> added,
                    std::size_t pieces = std::string::npos);
   /// Number of an entry that words are cut into; -1: there is none.
   [[nodiscard]] std::int32_t piece_of(const std::string& entry) const;
-  /// Seeks a token from now on, a normalised one as normalised() makes it.
-  void seek(SpecialToken token, const std::string& source);
-  /// Seeks those that were added. DataError naming `source` for one that is no UTF-8.
-  void seek_added(const std::string& source);
+  /// Seeks from now on the tokens that were added, a normalised one as normalised() makes it, and
+  /// of `usual` those that were not. DataError naming `source` for one that is no UTF-8.
+  void seek(const std::vector<SpecialToken>& usual, const std::string& source);
 
   [[nodiscard]] virtual std::u32string normalised(std::u32string text) const { return text; }
   /// Appends the tokens of a part that has no special ones. `first`: nothing stands before it.

@@ -50,7 +50,7 @@ Unigram::Unigram(UnigramParts parts, const std::string& source)
       bytes_.push_back(piece_of(fmt::format("<0x{:02X}>", byte)));
     }
   }
-  seek_added(source);
+  seek({}, source);
 }
 
 /// Metaspace, with WhitespaceSplit before it or without: all that Unigram's files ask for.

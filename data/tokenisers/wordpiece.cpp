@@ -50,6 +50,7 @@ WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& o
                      const std::string& source, std::vector<SpecialToken> added)
     : ListedVocabulary(std::move(entries), std::move(added)), options_(options) {
   for (std::int32_t i = 0; i < size(); ++i) longest_ = std::max(longest_, entry(i).size());
+  std::vector<SpecialToken> usual;
   for (const char* text : kSpecial) {
     const std::int32_t number = number_of(text);
     if (number < 0) {
@@ -57,9 +58,9 @@ WordPiece::WordPiece(std::vector<std::string> entries, const WordPieceOptions& o
           fmt::format("{}: no entry {}: expected a vocabulary of BERT's with {}, an entry a line",
                       source, text, fmt::join(kSpecial, ", ")));
     }
-    seek({text, number}, source);
+    usual.push_back({text, number});
   }
-  seek_added(source);
+  seek(usual, source);
   unknown_ = number_of("[UNK]");
 }
 

@@ -224,6 +224,48 @@ TEST_CASE("a special token's neighbours decide whether it counts, and which spac
   CHECK(seen == std::set<std::int32_t>{-1, 1, 2, 3});
 }
 
+TEST_CASE("spaces that a token took are searched for tokens, too, and belong to one of them") {
+  if (!unicode_or_skip()) return;
+  SpecialTokens special;
+  special.add({.text = " the", .number = 1, .takes_spaces_behind = true});
+  special.add({.text = "\n", .number = 2, .takes_spaces = true, .takes_spaces_behind = true});
+  const auto numbers_in = [&](const char* text) {
+    Numbers all;
+    for (const TextPart& part : special.cut(text)) all.push_back(part.special);
+    return all;
+  };
+  CHECK(numbers_in("a the the  b") == Numbers{-1, 1, 1, -1});
+  CHECK(numbers_in(" the  \n") == Numbers{1});
+  CHECK(numbers_in("\n\n the\n") == Numbers{2, 1});
+}
+
+TEST_CASE("a usual special token is sought as its file says, once") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  folder.write("vocab.json", read_file(kVectors / "bpe/vocab.json"));
+  folder.write("merges.txt", read_file(kVectors / "bpe/merges.txt"));
+  const Json vocabulary = parse_json(read_file(kVectors / "bpe/vocab.json"));
+  const auto mask = vocabulary.at("<mask>").get<std::int32_t>();
+  const auto with = [&](const Json& flags) {
+    Json token = {{"content", "<mask>"}};
+    token.update(flags);
+    const Json config = {{"added_tokens_decoder", {{std::to_string(mask), token}}}};
+    folder.write("tokenizer_config.json", json_text(config));
+    return read_byte_level_bpe(folder.path());
+  };
+  for (const bool normalised : {false, true}) {
+    CAPTURE(normalised);
+    const auto plain = with({{"normalized", normalised}});
+    CHECK(numbers(*plain, " \n<mask>") ==
+          Numbers{numbers(*plain, " \n")[0], numbers(*plain, " \n")[1], mask});
+    const auto behind = with({{"normalized", normalised}, {"rstrip", true}});
+    CHECK(numbers(*behind, "<mask> \n") == Numbers{mask});
+    const auto whole = with({{"normalized", normalised}, {"single_word", true}});
+    CHECK(numbers(*whole, "<mask>").size() == 1);
+    CHECK(numbers(*whole, "a<mask>").size() > 2);
+  }
+}
+
 TEST_CASE("tokens that are added to byte-level BPE are not split, <|endoftext|> never") {
   if (!unicode_or_skip()) return;
   const Folder folder;
