@@ -115,7 +115,8 @@ std::vector<std::u32string> Unigram::parts_of(std::u32string_view text, bool fir
 }
 
 // Viterbi's algorithm: best[j] = max over pieces x[i:j] of best[i] + score(x[i:j]). A character
-// that is no piece is an unknown one; unknown ones next to each other are one token.
+// that is no piece is an unknown one, as is the piece that stands for these; unknown ones next to
+// each other are one token.
 void Unigram::append_pieces(std::u32string_view part, const std::string& place,
                             std::vector<std::int32_t>& tokens) const {
   struct Best {
@@ -150,8 +151,8 @@ void Unigram::append_pieces(std::u32string_view part, const std::string& place,
   };
   for (std::size_t k = ends.size(); k-- > 0;) {
     const Best& way = best[ends[k]];
-    if (way.piece < 0) {
-      unknown += part[way.begin];
+    if (way.piece < 0 || way.piece == unknown_) {
+      unknown += part.substr(way.begin, ends[k] - way.begin);
     } else {
       end_unknown();
       tokens.push_back(way.piece);
@@ -171,6 +172,7 @@ void Unigram::append_unknown(const std::string& text, const std::string& place,
   } else {
     throw DataError(fmt::format(
         "{}: '{}' is no piece of the vocabulary, which has no entry for what is unknown", place,
+  if (unknown_ >= 0 && text == entry(unknown_)) return tokens.push_back(unknown_);
         printable(text)));
   }
 }

@@ -2,6 +2,8 @@
 // normalisers and cuts that real files have, and what of a file is not supported.
 #include "data/tokenisers/unigram.hpp"
 
+#include <fmt/format.h>
+
 #include "data/files/json.hpp"
 #include "data/tokenisers/files.hpp"
 #include "data/unicode/normaliser.hpp"
@@ -75,6 +77,27 @@ TEST_CASE("Unigram takes the longer of two ways alike, and what is unknown where
   const auto unigram = unigram_with(folder, Json::object(), json);
   CHECK(unigram->encode("ab", "text") == Numbers{1});
   CHECK(unigram->encode("xyy", "text") == Numbers{0, 5});  // -70 - 1, not -50 - 60
+}
+
+TEST_CASE(
+    "the piece of what is unknown is unknown where a text has it, and one with its neighbours") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  Json json = pieces();
+  json["added_tokens"] = Json::array();
+  json["model"]["vocab"] = parse_json(R"([["<unk>", 0], ["a", -1]])");
+  json["model"]["unk_id"] = 0;
+  const auto unigram = unigram_with(folder, Json::object(), json);
+  CHECK(unigram->encode("a<unk>a", "text") == Numbers{1, 0, 1});
+  CHECK(unigram->encode("a<unk>x<unk>a", "text") == Numbers{1, 0, 1});
+  for (int byte = 0; byte < 256; ++byte) {
+    json["model"]["vocab"].push_back(Json::array({fmt::format("<0x{:02X}>", byte), -9}));
+  }
+  const auto bytes = unigram_with(folder, {{"byte_fallback", true}}, json);
+  CHECK(bytes->encode("<unk>a", "text") == Numbers{0, 1});
+  Numbers whole;
+  for (const char c : std::string("<unk>x")) whole.push_back(2 + c);
+  CHECK(bytes->encode("<unk>x", "text") == whole);
 }
 
 TEST_CASE("Unigram's tokens are texts again, and characters that are no piece are their bytes") {
