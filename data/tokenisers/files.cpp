@@ -207,6 +207,14 @@ Json read_json_file(const std::filesystem::path& path, std::size_t most_bytes) {
   }
 }
 
+bool flag_in(const Json& part, const std::string& key, bool otherwise, const std::string& source,
+             const std::string& part_name) {
+  const Json& value = member(part, key);
+  if (value.is_null()) return otherwise;
+  if (!value.is_boolean()) refuse_part(source, part_name + "." + key, "true or false", value);
+  return value.get<bool>();
+}
+
 TokeniserConfig::TokeniserConfig(const std::filesystem::path& folder)
     : path_(folder / "tokenizer_config.json"), config_(read_if_there(path_)) {}
 

@@ -27,6 +27,11 @@ inline constexpr std::size_t kLargestFile = 256 << 20;   // bytes of a vocabular
 [[nodiscard]] std::vector<SpecialToken> add_tokens(const std::filesystem::path& folder,
                                                    std::vector<std::string>& entries);
 
+/// A truth value in `part` of the file `source`; `otherwise` where it is not said, or null.
+/// DataError if it is no truth value.
+[[nodiscard]] bool flag_in(const Json& part, const std::string& key, bool otherwise,
+                           const std::string& source, const std::string& part_name);
+
 /// `tokenizer_config.json` of a folder; empty if there is none.
 class TokeniserConfig {
  public:

@@ -45,7 +45,7 @@ Unigram::Unigram(UnigramParts parts, const std::string& source)
     if (!fits) refuse_part(source, "model.unk_id", "the number of a piece", unknown);
     unknown_ = static_cast<std::int32_t>(unknown.get<std::int64_t>());
   }
-  if (model.value("byte_fallback", false)) {
+  if (flag_in(model, "byte_fallback", false, source, "model")) {
     for (int byte = 0; byte < 256; ++byte) {
       bytes_.push_back(piece_of(fmt::format("<0x{:02X}>", byte)));
     }
@@ -56,26 +56,35 @@ Unigram::Unigram(UnigramParts parts, const std::string& source)
 /// Metaspace, with WhitespaceSplit before it or without: all that Unigram's files ask for.
 void Unigram::read_cuts(const Json& pre_tokenizer, const std::string& source) {
   if (pre_tokenizer.is_null()) return;
-  const auto type = pre_tokenizer.value("type", "");
+  const auto flag = [&](const char* key) {
+    return flag_in(pre_tokenizer, key, true, source, "pre_tokenizer");
+  };
+  const Json& type = member(pre_tokenizer, "type");
   if (type == "Sequence") {
-    for (const Json& part : member(pre_tokenizer, "pretokenizers")) read_cuts(part, source);
+    const Json& parts = member(pre_tokenizer, "pretokenizers");
+    if (!parts.is_array()) refuse_part(source, "pre_tokenizer.pretokenizers", "a list", parts);
+    for (const Json& part : parts) read_cuts(part, source);
   } else if (type == "WhitespaceSplit" && !cuts_.blanks) {
     cuts_.at_spaces = true;
   } else if (type == "Metaspace" && !cuts_.blanks) {
-    if (pre_tokenizer.value("replacement", "▁") != "▁") {
-      refuse_part(source, "pre_tokenizer.replacement", "▁", member(pre_tokenizer, "replacement"));
+    const Json& replacement = member(pre_tokenizer, "replacement");
+    if (!replacement.is_null() && replacement != "▁") {
+      refuse_part(source, "pre_tokenizer.replacement", "▁", replacement);
     }
     cuts_.blanks = true;
-    cuts_.at_blanks = pre_tokenizer.value("split", true);
+    cuts_.at_blanks = flag("split");
     // Older files say add_prefix_space alone.
-    const bool before = pre_tokenizer.value("add_prefix_space", true);
-    const auto scheme = pre_tokenizer.value("prepend_scheme", before ? "always" : "never");
-    if (scheme != "always" && scheme != "first" && scheme != "never") {
-      refuse_part(source, "pre_tokenizer.prepend_scheme", "always, first or never", Json(scheme));
+    const bool before = flag("add_prefix_space");
+    const Json& scheme = member(pre_tokenizer, "prepend_scheme");
+    if (scheme == "first") {
+      cuts_.in_front = BlankInFront::first;
+    } else if (scheme == "always" || (scheme.is_null() && before)) {
+      cuts_.in_front = BlankInFront::always;
+    } else if (scheme == "never" || scheme.is_null()) {
+      cuts_.in_front = BlankInFront::never;
+    } else {
+      refuse_part(source, "pre_tokenizer.prepend_scheme", "always, first or never", scheme);
     }
-    cuts_.in_front = scheme == "always"  ? BlankInFront::always
-                     : scheme == "first" ? BlankInFront::first
-                                         : BlankInFront::never;
   } else {
     refuse_part(source, "pre_tokenizer", "Metaspace, or WhitespaceSplit before it", pre_tokenizer);
   }
@@ -163,6 +172,7 @@ void Unigram::append_pieces(std::u32string_view part, const std::string& place,
 
 void Unigram::append_unknown(const std::string& text, const std::string& place,
                              std::vector<std::int32_t>& tokens) const {
+  if (unknown_ >= 0 && text == entry(unknown_)) return tokens.push_back(unknown_);
   const auto of_byte = [&](char c) { return bytes_[static_cast<std::uint8_t>(c)]; };
   if (!bytes_.empty() &&
       std::all_of(text.begin(), text.end(), [&](char c) { return of_byte(c) >= 0; })) {
@@ -172,7 +182,6 @@ void Unigram::append_unknown(const std::string& text, const std::string& place,
   } else {
     throw DataError(fmt::format(
         "{}: '{}' is no piece of the vocabulary, which has no entry for what is unknown", place,
-  if (unknown_ >= 0 && text == entry(unknown_)) return tokens.push_back(unknown_);
         printable(text)));
   }
 }
@@ -217,7 +226,7 @@ std::shared_ptr<const Unigram> unigram_of(const TokenizerJson& json) {
   parts.made_of = {{"model",
                     {{"scores", scores},
                      {"unk_id", member(model, "unk_id")},
-                     {"byte_fallback", model.value("byte_fallback", false)}}},
+                     {"byte_fallback", member(model, "byte_fallback")}}},
                    {"normalizer", json.part("normalizer")},
                    {"pre_tokenizer", json.part("pre_tokenizer")}};
   parts.added = add_tokens(json, parts.entries);

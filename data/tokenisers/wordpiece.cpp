@@ -184,9 +184,7 @@ std::shared_ptr<const WordPiece> wordpiece_of(const TokenizerJson& json) {
     json.refuse("pre_tokenizer", "BertPreTokenizer", json.part("pre_tokenizer"));
   }
   const auto flag = [&](const char* key, bool otherwise) {
-    const Json& value = member(normalizer, key);
-    if (!value.is_null() && !value.is_boolean()) json.refuse(key, "true or false", value);
-    return value.is_null() ? otherwise : value.get<bool>();
+    return flag_in(normalizer, key, otherwise, json.file().string(), "normalizer");
   };
   WordPieceOptions options;
   options.lower_case = flag("lowercase", true);

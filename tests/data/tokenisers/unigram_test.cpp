@@ -140,12 +140,24 @@ TEST_CASE("of a tokenizer.json with Unigram the part that is not supported is na
   says("pre_tokenizer", {{"type", "ByteLevel"}}, "pre_tokenizer: expected Metaspace, or");
   says("pre_tokenizer", {{"type", "Metaspace"}, {"replacement", "_"}}, "replacement: expected");
   says("pre_tokenizer", {{"type", "Metaspace"}, {"prepend_scheme", "last"}}, "got \"last\"");
+  says("pre_tokenizer", "Metaspace", "pre_tokenizer: expected Metaspace, or");
+  says("pre_tokenizer", {{"type", 3}}, "pre_tokenizer: expected Metaspace, or");
+  says("pre_tokenizer", {{"type", "Sequence"}}, "pre_tokenizer.pretokenizers: expected a list");
+  for (const char* key : {"split", "add_prefix_space", "prepend_scheme", "replacement"}) {
+    says("pre_tokenizer", {{"type", "Metaspace"}, {key, 3}},
+         fmt::format("tokenizer.json: pre_tokenizer.{}: expected ", key).c_str());
+  }
   const auto model_error = [&](const char* key, const Json& value) {
     Json json = pieces();
     json["model"][key] = value;
     return error_of<DataError>([&] { (void)unigram_with(folder, Json::object(), json); });
   };
   CHECK(contains(model_error("unk_id", 100'000), "model.unk_id: expected the number of a piece"));
+  Json fallback = pieces();
+  fallback["model"]["byte_fallback"] = "yes";
+  const auto file = folder.write("fallback.json", json_text(fallback));
+  CHECK(contains(error_of<DataError>([&] { (void)unigram_of(TokenizerJson(file)); }),
+                 "fallback.json: model.byte_fallback: expected true or false"));
   CHECK(contains(model_error("vocab", Json::array()), "expected 3, behind the last entry"));
   CHECK(contains(model_error("vocab", Json::array({"a"})), "model.vocab: expected pieces"));
   CHECK(contains(model_error("type", "BPE"), "model.type: expected Unigram"));
