@@ -251,8 +251,10 @@ ColumnNames members_of(const Json& object, const RecordOptions& options, const s
     const bool must_be = !asked.empty() && !options.may_lack_header;
     return must_be ? asked : place ? keys[*place] : otherwise;
   };
+  // `data --export` writes "text2", whatever the columns of training were.
+  const bool exported = options.pairs && !columns.text && object.contains("text2");
   return {name(wanted.label, columns.label, "label"), name(wanted.text, columns.text, "text"),
-          name(wanted.second, columns.second, "")};
+          name(wanted.second, columns.second, exported ? "text2" : "")};
 }
 
 FoundColumns read_json_lines(ByteStream& stream, const std::string& name,

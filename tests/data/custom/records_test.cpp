@@ -246,6 +246,18 @@ TEST_CASE("two texts of a line without a label are told from a label and one tex
   CHECK(read("5\tx\ty\n", options).rows == std::vector<Fields>{{"5", "x\ty", ""}});
 }
 
+TEST_CASE("pairs as data --export writes them are read, whatever the columns of training were") {
+  RecordOptions options = kJson;
+  options.need_label = false;
+  options.may_lack_header = options.pairs = true;
+  options.columns = {"gold", "premise", "claim"};
+  const std::vector<Fields> wanted{{"5", "x", "y"}};
+  CHECK(read(R"({"gold": 5, "premise": "x", "claim": "y", "text2": "z"})", options).rows == wanted);
+  CHECK(read(R"({"label": 5, "text": "x", "text2": "y"})", options).rows == wanted);
+  options.columns.text = "text";
+  CHECK(read(R"({"label": 5, "text": "x", "claim": "y"})", options).rows == wanted);
+}
+
 TEST_CASE("the first rows of CSV show what divides their fields") {
   if (!can_read_csv()) return;
   const Folder folder;
