@@ -52,8 +52,8 @@ void EncodingCheck::see(std::string_view text, const std::string& place) {
 
 std::string EncodingCheck::warning() const {
   if (others_ == 0) return {};
-  return fmt::format("{} of {} texts and labels are read as bytes, the first of them: {}", others_,
-                     texts_, first_);
+  return fmt::format("{} of {} texts are read as bytes, the first of them: {}", others_, texts_,
+                     first_);
 }
 
 }  // namespace skytape::data

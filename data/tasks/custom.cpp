@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "data/cache/cache.hpp"
+#include "data/custom/encoding.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
 #include "data/files/printable.hpp"
@@ -20,7 +21,6 @@
 #include "data/tasks/custom_files.hpp"
 #include "data/tasks/tokens.hpp"
 #include "data/tokenisers/units.hpp"
-#include "data/unicode/unicode.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
@@ -170,8 +170,7 @@ std::shared_ptr<const Vocabulary> vocabulary_of_training(const TokenChoice& choi
   std::vector<std::string> texts;
   for (const Record& example : custom.splits[0]) {
     for (const std::string* text : {&example.text, &example.second}) {
-      // Here the place of what is no UTF-8 is known.
-      if (!unit) (void)decode_utf8(*text, example.place);
+      EncodingCheck(true).see(*text, example.place);  // a vocabulary is of characters
       if (text == &example.text || !text->empty()) texts.push_back(*text);
     }
   }
@@ -336,6 +335,12 @@ void export_own(const TaskInfo& task, const fs::path& root, const fs::path& dir)
       } else {
         Json record = {{"label", row.label}, {"text", row.text}};
         if (texts.pairs()) record["text2"] = row.second;
+        if (first_not_utf8(row.texts()) != std::string::npos) {
+          throw DataError(fmt::format(
+              "--export: {}: '{}' is no UTF-8: expected it, as {} are written as JSON "
+              "Lines",
+              split, printable(row.texts()), texts.pairs() ? "pairs" : "texts with line ends"));
+        }
         file.write(json_text(record) + "\n");
       }
     }

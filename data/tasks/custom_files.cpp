@@ -32,7 +32,7 @@ constexpr std::int64_t kShownRows = 10;  // broken rows that are shown
 
 /// The findings about the rows of all files, to be reported at the end.
 struct Findings {
-  EncodingCheck encoding;  // pieces of words are made of characters
+  EncodingCheck encoding;  // a vocabulary is of characters
   std::int64_t broken = 0;
   std::vector<std::string> first_broken = {};  // at most kShownRows
   std::string last_broken = {};                // its message may say that the rest is lost
@@ -61,7 +61,8 @@ struct CustomFile {
   /// Takes a row of a file into its examples.
   void take(Record& record, std::vector<Record>& examples) const {
     const auto unit = find_token_unit(choice.kind);
-    for (const std::string* text : {&record.label, &record.text, &record.second}) {
+    EncodingCheck(true).see(record.label, record.place);  // a name, which JSON holds
+    for (const std::string* text : {&record.text, &record.second}) {
       if (!text->empty()) findings.encoding.see(*text, record.place);
     }
     for (const std::string* text : {&record.text, &record.second}) {
@@ -311,8 +312,7 @@ void check_pairs(const CustomData& custom) {
 CustomData read_custom_data(const TaskInfo& task, const TokenChoice& choice,
                             const PrepareOptions& options) {
   CustomData custom;
-  const bool bytes = choice.kind == "bytes" || find_token_unit(choice.kind);
-  Findings findings{EncodingCheck(!bytes)};
+  Findings findings{EncodingCheck(choice.kind != "bytes")};
   const CustomFile files{options, choice, custom, findings};
   if (may_hold_reviews(options.from)) return read_imdb(options);
   if (fs::is_directory(options.from)) {

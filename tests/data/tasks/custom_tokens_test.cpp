@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "data/files/json.hpp"
+#include "data/prepare.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
 #include "data/tokenisers/units.hpp"
 #include "data/unicode/unicode.hpp"
@@ -18,6 +19,8 @@ using namespace skytape::data;
 using namespace skytape::data::synthetic;
 using test::contains;
 using test::unicode_or_skip;
+
+namespace fs = std::filesystem;
 
 TEST_CASE("words are runs of letters and digits, and marks by themselves") {
   using Words = std::vector<std::string>;
@@ -239,8 +242,32 @@ TEST_CASE("UTF-8 is expected of texts that are cut into pieces, of second ones t
   CHECK(contains(custom.prepare(odd, options).error, "custom.tsv:22: byte 4 of 'caf\\xe9'"));
   const Said bytes = custom.prepare(odd);
   CHECK(bytes.error.empty());
-  CHECK(contains(bytes.warnings, "texts and labels are read as bytes, the first"));
+  CHECK(contains(bytes.warnings, "1 of 42 texts are read as bytes, the first"));
   const auto nul =
       custom.folder.write("custom.tsv", lines + "1\tx\t" + std::string("a\0b", 3) + "\n");
   CHECK(contains(custom.prepare(nul).error, "custom.tsv:22: byte 2"));
+}
+
+TEST_CASE("labels and words are UTF-8, as what keeps them is; so is what is exported as JSON") {
+  const CustomFolder custom;
+  std::string lines = "label\ttext\n";
+  for (int i = 0; i < 20; ++i) lines += std::to_string(i % 2) + "\tx y x y\n";
+  const auto words = custom.folder.write("words.tsv", lines + "1\tcaf\xE9 caf\xE9\n");
+  PrepareOptions options;
+  options.tokens = "words";
+  CHECK(contains(custom.prepare(words, options).error, "words.tsv:22: byte 4 of 'caf\\xe9"));
+  CHECK(custom.prepare(words).error.empty());
+  const auto label = custom.folder.write("label.tsv", lines + "n\xE9\tx\nn\xE8\tx\n");
+  CHECK(contains(custom.prepare(label).error, "label.tsv:22: byte 2 of 'n\\xe9'"));
+  options.skip_bad_rows = true;
+  CHECK(contains(custom.prepare(label, options).warnings, "2 broken rows are left out"));
+
+  const auto exported = custom.folder.path() / "exported";
+  std::string pairs = "label\ttext\ttext2\n";
+  for (int i = 0; i < 20; ++i) pairs += std::to_string(i % 2) + "\tcaf\xE9\tx\n";
+  REQUIRE(custom.prepare(custom.folder.write("pairs.tsv", pairs)).error.empty());
+  const std::string said =
+      error_of([&] { export_official(custom.task, custom.folder.path(), exported); });
+  CHECK(contains(said, "--export: train: 'caf\\xe9?x' is no UTF-8: expected it, as pairs are"));
+  CHECK(fs::is_empty(exported));
 }
