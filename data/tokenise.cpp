@@ -26,7 +26,8 @@ std::vector<std::int32_t> symbol_ids(const TaskInfo& task, std::string_view line
   return ids;
 }
 
-std::vector<std::int32_t> byte_ids(std::string_view text, int offset) {
+std::vector<std::int32_t> byte_ids(std::string text, std::size_t between, int offset) {
+  if (between != text.npos) mark_end(text, between);
   std::vector<std::int32_t> ids;
   for (const char byte : text) ids.push_back(static_cast<std::uint8_t>(byte) + offset);
   return ids;
@@ -90,7 +91,7 @@ Tokens tokenise(const TaskInfo& task, const Vocabulary* vocabulary, std::string_
       case TokenKind::symbols:
         return symbol_ids(task, text, place);
       case TokenKind::bytes:
-        return byte_ids(text, task.token_offset);
+        return byte_ids(std::string(text), pairs ? between : text.npos, task.token_offset);
       case TokenKind::pixels:
         return pixel_ids(text, place);
     }
@@ -120,6 +121,10 @@ LabelledText split_label(const TaskInfo& task, std::string_view line) {
   const std::string front(line.substr(0, tab)), back(line.substr(tab + 1));
   if (task.tokens == TokenKind::symbols) return {back, front};
   return {front, back};
+}
+
+void mark_end(std::string& text, std::size_t first) {
+  std::replace(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(first), '\t', ' ');
 }
 
 Batch pad(const std::vector<Tokens>& examples, const BatchOptions& options) {

@@ -26,6 +26,10 @@ using Tokens = std::vector<std::vector<std::int32_t>>;
                               std::string_view line, const std::string& place, bool pairs = false,
                               std::size_t between = std::string_view::npos);
 
+/// Makes the tab that ends the first text of a pair, which has so many bytes, the first one of
+/// `text`: those before it become blanks. Bytes have no other mark of that end.
+void mark_end(std::string& text, std::size_t first);
+
 /// The label and texts of a row of a file of examples, before they become tokens.
 struct LabelledText {
   std::string label;  // empty: there is none

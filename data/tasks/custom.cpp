@@ -20,6 +20,7 @@
 #include "data/tasks/build.hpp"
 #include "data/tasks/custom_files.hpp"
 #include "data/tasks/tokens.hpp"
+#include "data/tokenise.hpp"
 #include "data/tokenisers/units.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
@@ -242,7 +243,8 @@ void build_own(const TaskInfo& task, const PrepareOptions& options, CacheSet& se
     CacheWriter& out = set.split(kSplits[i]);
     for (const Record& example : custom.splits[i]) {
       const std::int32_t label = classes.at(example.label);
-      const std::string text = example.texts();
+      std::string text = example.texts();
+      if (pairs && !vocabulary) mark_end(text, example.text.size());
       std::size_t length = text.size();
       if (vocabulary) {
         const std::vector<std::int32_t> tokens =

@@ -6,6 +6,7 @@
 
 #include "data/files/json.hpp"
 #include "data/prepare.hpp"
+#include "data/tokenise.hpp"
 #include "data/tokenisers/sentencepiece.hpp"
 #include "data/tokenisers/units.hpp"
 #include "data/unicode/unicode.hpp"
@@ -270,4 +271,28 @@ TEST_CASE("labels and words are UTF-8, as what keeps them is; so is what is expo
       error_of([&] { export_official(custom.task, custom.folder.path(), exported); });
   CHECK(contains(said, "--export: train: 'caf\\xe9?x' is no UTF-8: expected it, as pairs are"));
   CHECK(fs::is_empty(exported));
+}
+
+TEST_CASE("tabs within the first text of a pair of bytes are blanks, in training and afterwards") {
+  const CustomFolder custom;
+  std::string lines;
+  for (int i = 0; i < 20; ++i) {
+    lines +=
+        json_text({{"label", i % 2}, {"text", "\ta\tb" + std::to_string(i)}, {"text2", "c\td"}}) +
+        "\n";
+  }
+  REQUIRE(custom.prepare(custom.folder.write("pairs.jsonl", lines)).error.empty());
+  const std::vector<std::string> texts = custom.texts("test");
+  for (const std::string& text : texts) {
+    CHECK(text.starts_with(" a b"));
+    CHECK(text.ends_with("\tc\td"));
+  }
+  const auto exported = custom.folder.path() / "exported";
+  export_official(custom.task, custom.folder.path(), exported);
+  CHECK(contains(read_file(exported / "test.jsonl"), "\"text2\":\"c\\td\""));
+  REQUIRE(custom.prepare(exported).error.empty());
+  CHECK(custom.texts("test") == texts);
+  const std::string row = "\ta\tb\tc\td", stored = " a b\tc\td";
+  CHECK(tokenise(custom.task, nullptr, row, "x", true, 4) ==
+        tokenise(custom.task, nullptr, stored, "x", true));
 }
