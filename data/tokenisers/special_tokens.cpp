@@ -80,8 +80,11 @@ std::vector<TextPart> SpecialTokens::cut(std::string_view text) const {
       continue;
     }
     const std::size_t end = at + token->text.size();
-    const std::size_t behind =
-        end + (token->takes_spaces_behind ? spaces_at_front(text.substr(end)) : 0);
+    std::size_t behind = end;
+    if (token->takes_spaces_behind) {  // those up to `plain` are known: no run is searched twice
+      behind = std::max(end, plain);
+      if (behind == end) behind += spaces_at_front(text.substr(end));
+    }
     const bool taken = token->takes_spaces && behind <= plain;  // by the token before it
     if (!taken && !(token->whole_word && inside_word(text, at, end))) {
       end_plain(at, token->takes_spaces);

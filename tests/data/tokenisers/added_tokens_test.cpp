@@ -237,6 +237,9 @@ TEST_CASE("spaces that a token took are searched for tokens, too, and belong to 
   CHECK(numbers_in("a the the  b") == Numbers{-1, 1, 1, -1});
   CHECK(numbers_in(" the  \n") == Numbers{1});
   CHECK(numbers_in("\n\n the\n") == Numbers{2, 1});
+  special.add({.text = "\t", .number = 3, .takes_spaces_behind = true});
+  CHECK(numbers_in("a\t\t  b") == Numbers{-1, 3, 3, -1});
+  CHECK(special.cut("a\t\t  b").back().text == "b");
 }
 
 TEST_CASE("a usual special token is sought as its file says, once") {
