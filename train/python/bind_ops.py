@@ -16,8 +16,8 @@ OTHER = {
     "Op": ("bool", "Op({})"),
 }
 RENAMED = {"op_a": "transpose_a", "op_b": "transpose_b"}
-FUNCTION = re.compile(r"((?:^///.*\n)*)^\[\[nodiscard\]\] (?:inline )?\w+ (\w+)\(([^)]*)\)[^/\n]*(?:///< (.*))?",
-                      re.MULTILINE)
+FUNCTION = re.compile(r"((?:^///.*\n)*)^\[\[nodiscard\]\] (?:inline )?\w+ (\w+)\(([^)]*)\)"
+                      r"[^/\n]*(?:///< (.*))?", re.MULTILINE)
 
 print("// Made by train/python/bind_ops.py.")
 with open(sys.argv[1], encoding="utf-8") as header:
@@ -36,7 +36,8 @@ for before, name, parameters, after in found:
         taken.append(f"{theirs} {argument}")
         given.append(ours.format(argument))
         first = first or {"Var": argument, "std::span<const Var>": f"first_of({argument})"}.get(kind)
-        named.append(f'nb::arg("{argument}")' + (f" = {default}".replace("Op::none", "false") if default else ""))
+        named.append(f'nb::arg("{argument}")' +
+                     (f" = {default}".replace("Op::none", "false") if default else ""))
     comment = after or re.sub(r"^/// ?", "", before, flags=re.MULTILINE).strip()
     print(f'ops.def("{name}", []({", ".join(taken)}) {{\n'
           f"  const Turn turn({first}.tape());\n"

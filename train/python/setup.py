@@ -24,7 +24,8 @@ class Build(build_ext):
         target = pathlib.Path(self.get_ext_fullpath(extension.name))
         target.parent.mkdir(parents=True, exist_ok=True)
         built = ROOT / "build/python/skytape"  # what make writes: the engine, its stubs, the version
-        for name in (target.name, "version.py", *(stub.name for stub in built.glob("_engine*.pyi")), "_engine"):
+        for name in (target.name, "version.py", *(stub.name for stub in built.glob("_engine*.pyi")),
+                     "_engine"):
             if (built / name).is_dir():
                 shutil.copytree(built / name, target.parent / name, dirs_exist_ok=True)
             elif (built / name).exists():
@@ -32,4 +33,5 @@ class Build(build_ext):
 
 
 version, = re.findall(r"^version: *(.*)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
-setup(version=version, packages=["skytape"], ext_modules=[Extension("skytape._engine", [])], cmdclass={"build_ext": Build})
+setup(version=version, packages=["skytape"], ext_modules=[Extension("skytape._engine", [])],
+      cmdclass={"build_ext": Build})

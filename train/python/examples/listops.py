@@ -1,4 +1,5 @@
-"""A classifier of ListOps' first 512 tokens with any method's attention, compared with nn.MultiheadAttention's.
+"""A classifier of ListOps' first 512 tokens with any method's attention, compared with
+nn.MultiheadAttention's.
 
   skytape data --task listops --limit 20000 --export listops
   python listops.py listops 300 skyformer softmax nn.MultiheadAttention
@@ -18,7 +19,8 @@ def split(file, tokens=TOKENS):
     """Tokens [B, N], 0 at padding, and labels [B], of an official file."""
     rows = [row.split("\t") for row in pathlib.Path(file).read_text(encoding="utf-8").splitlines()[1:]]
     words = [[WORDS.index(word) for word in text.split() if word not in "()"][:tokens] for text, _ in rows]
-    return torch.tensor([row + [0] * (tokens - len(row)) for row in words]), torch.tensor([int(label) for _, label in rows])
+    return (torch.tensor([row + [0] * (tokens - len(row)) for row in words]),
+            torch.tensor([int(label) for _, label in rows]))
 
 
 class Model(nn.Module):
@@ -28,13 +30,15 @@ class Model(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(E) for _ in range(3))
         self.attend = (nn.MultiheadAttention(E, HEADS, batch_first=True) if method == "nn.MultiheadAttention"
                        else skytape.torch.Attention(method, E, HEADS, length=tokens))
-        self.feed, self.head = (nn.Sequential(nn.Linear(E, 128), nn.GELU(), nn.Linear(128, out)) for out in (E, 10))
+        self.feed, self.head = (nn.Sequential(nn.Linear(E, 128), nn.GELU(), nn.Linear(128, out))
+                                for out in (E, 10))
 
     def forward(self, ids):  # [B, N]
         x, padding = self.words(ids) + self.places, ids == 0  # [B, N, E], [B, N]
         y = self.norms[0](x)
         theirs = isinstance(self.attend, nn.MultiheadAttention)
-        x = x + (self.attend(y, y, y, key_padding_mask=padding, need_weights=False)[0] if theirs else self.attend(y, padding))
+        x = x + (self.attend(y, y, y, key_padding_mask=padding, need_weights=False)[0] if theirs
+                 else self.attend(y, padding))
         x = self.norms[2](x + self.feed(self.norms[1](x))).masked_fill(padding[:, :, None], 0)
         return self.head(x.sum(1) / (~padding).sum(1, keepdim=True))  # [B, 10]
 

@@ -41,8 +41,10 @@ def forward_and_backward(attend, *inputs):
 def race(form, name, n):
     """(milliseconds of theirs, of ours, and their ratio), medians over turns."""
     q, k, v = (torch.randn(B, H, n, D, requires_grad=True) for _ in range(3))
-    mask, projection = torch.ones(B, n, dtype=torch.bool), torch.linalg.qr(torch.randn(FEATURES, FEATURES))[0][:, :D] * D**0.5
-    state = types.SimpleNamespace(training=False, features=FEATURES, E=torch.randn(H, FEATURES, n) / 50, proj=projection)
+    mask, projection = (torch.ones(B, n, dtype=torch.bool),
+                        torch.linalg.qr(torch.randn(FEATURES, FEATURES))[0][:, :D] * D**0.5)
+    state = types.SimpleNamespace(training=False, features=FEATURES,
+                                  E=torch.randn(H, FEATURES, n) / 50, proj=projection)
     has = {option["key"] for row in skytape.methods() if row["name"] == name for option in row["options"]}
     options = {"features": FEATURES} if "features" in has else {}
     own, _ = skytape._engine.initial(name, skytape._texts(options), H, D, n, H * D, 0)
@@ -90,7 +92,8 @@ def main(peer, n="2048"):
         print(f"| {what} | {statistics.median(seconds(call, 2000)) * 1e6:.0f} |", flush=True)
     q = torch.ones(1, 2, 512, 32)
     ours, theirs = idle(lambda: skytape.attention("softmax", q, q, q)), idle(lambda: (q @ q.mT).relu())
-    print(f"\nAsleep for 20 ms, the process takes {ours:.2f} ms of CPU after a call, {theirs:.2f} after one of PyTorch.")
+    print(f"\nAsleep for 20 ms, the process takes {ours:.2f} ms of CPU after a call, "
+          f"{theirs:.2f} after one of PyTorch.")
 
 
 if __name__ == "__main__":

@@ -27,18 +27,18 @@ from .runs import Run, curves, load, results  # noqa: E402
 from .tape import Dropout, GradcheckReport, Tape, Var, gradcheck, ops  # noqa: E402
 from .version import __version__  # noqa: E402, F401
 
-__all__ = ["DataError", "Dropout", "Error", "GradcheckReport", "NonFiniteError", "Run", "Tape", "UsageError", "Var",
-           "attention", "curves", "draws", "gradcheck", "has_cuda", "load", "methods", "ops", "results", "set_threads",
-           "vjp"]
+__all__ = ["DataError", "Dropout", "Error", "GradcheckReport", "NonFiniteError", "Run", "Tape", "UsageError",
+           "Var", "attention", "curves", "draws", "gradcheck", "has_cuda", "load", "methods", "ops",
+           "results", "set_threads", "vjp"]
 Array = Any  # of NumPy, PyTorch, JAX and every library that speaks DLPack; lists, too
 
 
-def attention(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int = 0, training: bool = False,
-              **more: Any) -> Array:
+def attention(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int = 0,
+              training: bool = False, **more: Any) -> Array:
     """Output [B, H, N, D] of a method on q, k, v [B, H, N, D]; methods() lists names and options.
 
-    mask      bool [B, N], true for a token, false for padding. No finite number at padding changes anything, but
-              for methods of which methods() says reads_padding: give these zeros there
+    mask      bool [B, N], true for a token, false for padding. No finite number at padding changes
+              anything, but for methods of which methods() says reads_padding: give these zeros there
     seed      of what the method draws, and of parameters that are not given
     training  dropout on. Without it each example gives what it gives alone, whatever the others are
     more      x: the layer's input [B, N, E], where methods() says reads_x; length: the nominal N that
@@ -49,13 +49,14 @@ def attention(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed:
     return arrays.like(v, call.out(), dtype)["out"]
 
 
-def vjp(name: str, q: Array, k: Array, v: Array, dout: Array, mask: Array = None, seed: int = 0, training: bool = False,
-        **more: Any) -> tuple[Array, dict[str, Array]]:
+def vjp(name: str, q: Array, k: Array, v: Array, dout: Array, mask: Array = None, seed: int = 0,
+        training: bool = False, **more: Any) -> tuple[Array, dict[str, Array]]:
     """(out, gradients): as attention(), and dLoss/dinput by name ("q", "k", "v", "x", parameters) for
     dout, which is dLoss/dout [B, H, N, D]."""
     call, dtype = _call(True, name, q, k, v, mask, seed, training, **more)
     dout, _ = arrays.given(dout, "dout")
-    return arrays.like(v, call.out(), dtype)["out"], arrays.like(v, waiting.attending(v, call.backward, {"dout": dout}), dtype)
+    return (arrays.like(v, call.out(), dtype)["out"],
+            arrays.like(v, waiting.attending(v, call.backward, {"dout": dout}), dtype))
 
 
 def draws(name: str, q: Array, k: Array, v: Array, mask: Array = None, seed: int = 0, training: bool = False,
@@ -70,7 +71,8 @@ def set_threads(threads: int) -> None:
     _engine.set_threads(_whole("threads", threads, bits=31))
 
 
-def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length=0, parameters=None, draws=None, **options):
+def _call(differentiable, name, q, k, v, mask, seed, training, *,
+          x=None, length=0, parameters=None, draws=None, **options):
     """The call, and the type that its results are to have if another than they have."""
     named = {"q": q, "k": k, "v": v, "x": x}
     draws = _by_name("draws", draws)
@@ -84,11 +86,13 @@ def _call(differentiable, name, q, k, v, mask, seed, training, *, x=None, length
             dtypes.add(dtype)
     if len(dtypes) > 1:
         raise UsageError("arrays of half precision mixed with others: " +
-                         ", ".join(f"{key} is {arrays.dtype_of(array)}" for key, array in named.items() if array is not None))
+                         ", ".join(f"{key} is {arrays.dtype_of(array)}"
+                                   for key, array in named.items() if array is not None))
     if mask is not None and "v" in read:
         read["mask"] = _ones(mask, read["v"])
-    call = waiting.attending(read.get("v"), _engine.Call, _name(name), read, _texts(options), _seed(seed), _flag("training", training),
-                             _whole("length", length), parameters is None, draws, differentiable)
+    call = waiting.attending(read.get("v"), _engine.Call, _name(name), read, _texts(options), _seed(seed),
+                             _flag("training", training), _whole("length", length), parameters is None, draws,
+                             differentiable)
     return call, dtypes.pop() if dtypes else None
 
 
@@ -105,10 +109,12 @@ def _check(name, training, length, options, given, own):
         if shapes[key] != v:
             raise UsageError(f"{name}: {key}: expected v's shape {v}, got {dtypes[key]} {shapes[key]}")
     if "x" in shapes and (len(shapes["x"]) != 3 or shapes["x"][:2] != [v[0], v[2]]):
-        raise UsageError(f"{name}: x: expected [B, N, E] = [{v[0]}, {v[2]}, E], got {dtypes['x']} {shapes['x']}")
+        raise UsageError(f"{name}: x: expected [B, N, E] = [{v[0]}, {v[2]}, E], "
+                         f"got {dtypes['x']} {shapes['x']}")
     empty = {key: arrays.np.empty((0, *shape[1:]), dtypes[key]) for key, shape in shapes.items()}
     own = None if own is None else {key: arrays.np.empty(shape, dtype) for key, shape, dtype in own}
-    attention(name, **{"q": None, "k": None, **empty}, training=training, length=length, parameters=own, **dict(options))
+    attention(name, **{"q": None, "k": None, **empty}, training=training, length=length, parameters=own,
+              **dict(options))
 
 
 def _name(name):
@@ -179,7 +185,8 @@ def _texts(options):
     """Values of options as the command line spells them: True is 1."""
     for key, value in options.items():
         if not isinstance(value, (str, numbers.Number, arrays.np.bool_)):
-            raise UsageError(f"{key}: expected a number or a text, as options of a method are, got {arrays.what(value)}")
+            raise UsageError(f"{key}: expected a number or a text, as options of a method are, "
+                             f"got {arrays.what(value)}")
         _word("options", "a name", key, "=;")
         if isinstance(value, str):
             _word(key, "one value", value, ";")
@@ -192,4 +199,5 @@ def _text(value):
         return f"{int(value)}"
     if isinstance(value, float):
         return f"{float(value)}"
-    return str.__str__(value) if isinstance(value, str) else str(value)  # an enumerator's value, and not its name
+    # An enumerator's value, and not its name.
+    return str.__str__(value) if isinstance(value, str) else str(value)

@@ -24,7 +24,8 @@ def library(array):
 def dense(array, argument):
     """UsageError where a tensor of PyTorch is sparse or nested, or an array of NumPy hides entries."""
     if isinstance(array, np.ma.MaskedArray):
-        raise UsageError(f"{argument}: expected a plain array, got a masked one, whose mask would not be read: .filled(0) makes one")
+        raise UsageError(f"{argument}: expected a plain array, got a masked one, "
+                         "whose mask would not be read: .filled(0) makes one")
     if library(array) == "torch" and (array.layout != sys.modules["torch"].strided or array.is_nested):
         layout = "a nested one" if array.is_nested else f"one of layout {array.layout}: .to_dense() makes one"
         raise UsageError(f"{argument}: expected a dense tensor, got {layout}")
@@ -39,7 +40,8 @@ def plain(array, argument):
         if array.device.type == "meta":
             raise UsageError(f"{argument}: expected a tensor with numbers, got one on the device meta")
         if array.requires_grad:
-            raise UsageError(f"{argument}: the tensor requires its gradient: call skytape.torch.attention, or detach it")
+            raise UsageError(f"{argument}: the tensor requires its gradient: "
+                             "call skytape.torch.attention, or detach it")
         array = array.detach().as_subclass(sys.modules["torch"].Tensor).contiguous().resolve_neg()
         if dtype_of(array) in HALF:
             return array.float()
@@ -48,7 +50,8 @@ def plain(array, argument):
         return array
     if kind == "jax":
         if isinstance(array, sys.modules["jax"].core.Tracer):
-            raise UsageError(f"{argument}: JAX traces this function, so the array has no numbers yet: call skytape.jax.attention")
+            raise UsageError(f"{argument}: JAX traces this function, so the array has no numbers yet: "
+                             "call skytape.jax.attention")
         array = np.asarray(array)
     elif kind == "dlpack":
         return array
@@ -80,7 +83,8 @@ def for_engine(array, argument):
     array = plain(array, argument)
     whole = array.dtype.kind in "iu" if library(array) == "numpy" else dtype_of(array) == "int64"
     if whole and not _within_32_bits(array):
-        raise UsageError(f"{argument}: expected whole numbers of 32 bits, got {int(array.min())} to {int(array.max())}")
+        raise UsageError(f"{argument}: expected whole numbers of 32 bits, "
+                         f"got {int(array.min())} to {int(array.max())}")
     return array
 
 
@@ -128,8 +132,10 @@ def like(array, results, dtype=None):
         from jax.dlpack import from_dlpack
         results = {key: from_dlpack(value) for key, value in results.items()}
     else:
-        own = array.__array_namespace__() if hasattr(array, "__array_namespace__") else sys.modules[type(array).__module__.partition(".")[0]]
+        own = (array.__array_namespace__() if hasattr(array, "__array_namespace__")
+               else sys.modules[type(array).__module__.partition(".")[0]])
         return {key: own.from_dlpack(value) for key, value in results.items()}
     if dtype is None:
         return results
-    return {key: value.to(dtype) if kind == "torch" else value.astype(dtype) for key, value in results.items()}
+    return {key: value.to(dtype) if kind == "torch" else value.astype(dtype)
+            for key, value in results.items()}

@@ -72,7 +72,8 @@ class Call:
 def compose(name, q, k, v, call):
     """The output [B, H, N, D] of a method."""
     if name not in _FORMS:
-        raise UsageError(f"differentiable=True: no composed form of the method {name!r:.50}; expected one of {', '.join(_FORMS)}")
+        raise UsageError(f"differentiable=True: no composed form of the method {name!r:.50}; "
+                         f"expected one of {', '.join(_FORMS)}")
     for option, value in _NO_DERIVATIVE:
         if call.options.get(option) == value:
             raise UsageError(f"{name}.{option}: {value} has no composed form, since its gradient "

@@ -16,7 +16,8 @@ from .waiting import interruptible
 class Run:
     """A trained model: predict, encode, attention_maps, labels."""
 
-    def __init__(self, folder: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto") -> None:
+    def __init__(self, folder: str | os.PathLike[str], checkpoint: str = "best",
+                 device: str = "auto") -> None:
         if not isinstance(folder, (str, os.PathLike)):
             raise UsageError(f"load: folder: expected a path, got {type(folder).__name__}")
         folder = os.fspath(folder)
@@ -39,7 +40,8 @@ class Run:
         """(labels, probabilities [B, C]) of texts, as `skytape predict` reads and answers them. draws: the
         answer is the mean of so many draws of the method, 1 to 1000."""
         from . import _whole
-        probabilities = interruptible(self._run.probabilities, _list("predict", texts), _whole("draws", draws, 1))
+        probabilities = interruptible(self._run.probabilities, _list("predict", texts),
+                                      _whole("draws", draws, 1))
         return [self.labels[best] for best in probabilities.argmax(1)], probabilities
 
     def encode(self, texts: Iterable[str]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -75,7 +77,8 @@ def _in_utf8(argument, text):
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise UsageError(f"{argument}: expected text that UTF-8 has, got {text[error.start]!r} at place {error.start}") from None
+        raise UsageError(f"{argument}: expected text that UTF-8 has, "
+                         f"got {text[error.start]!r} at place {error.start}") from None
 
 
 def load(folder: str | os.PathLike[str], checkpoint: str = "best", device: str = "auto") -> Run:

@@ -15,8 +15,8 @@ from ._engine import GradcheckReport, Tape, UsageError, Var  # noqa: F401
 
 
 def _sentence(function, name, declared=None):
-    """The engine's function, whose complaint about its arguments becomes one sentence, without self. declared:
-    whose text says what it takes, if not its own."""
+    """The engine's function, whose complaint about its arguments becomes one sentence, without self.
+    declared: whose text says what it takes, if not its own."""
     taken = str((declared or function).__doc__).partition(")")[0].partition("(")[2]
     method = taken.startswith("self")
 
@@ -29,7 +29,8 @@ def _sentence(function, name, declared=None):
                 raise
         got = [arrays.what(x) for x in arguments[method and declared is None:]]
         got += [f"{key}={arrays.what(x)}" for key, x in more.items()]
-        raise UsageError(f"{name}: expected ({taken.removeprefix('self').removeprefix(', ')}), got ({', '.join(got)})")
+        raise UsageError(f"{name}: expected ({taken.removeprefix('self').removeprefix(', ')}), "
+                         f"got ({', '.join(got)})")
     call.__name__ = call.__qualname__ = name
     return call
 
@@ -59,7 +60,8 @@ def gradcheck(f: typing.Callable[..., Var], inputs: typing.Sequence[typing.Any],
 # ---- operators -----------------------------------------------------------------------------------
 
 def _operator(of_vars, of_number):
-    """Returns an operator on a Var and another one, a number, or an array, which becomes a constant on the tape."""
+    """Returns an operator on a Var and another one, a number, or an array, which becomes a constant on the
+    tape."""
     def apply(self, other):
         if not isinstance(other, Var):
             if isinstance(other, numbers.Real) or getattr(other, "shape", None) == ():
@@ -109,7 +111,8 @@ def _power_of_number(x, base):
 
 def _require_positive(base):
     if isinstance(base, np.ndarray) and not (base > 0).all():
-        raise UsageError("Var: **: the base must be positive where the exponent is an array; a whole number as exponent takes any base")
+        raise UsageError("Var: **: the base must be positive where the exponent is an array; "
+                         "a whole number as exponent takes any base")
 
 
 def _unordered(self, other):
@@ -141,7 +144,8 @@ def _item(self, index):
             try:
                 begin = operator.index(part)
             except TypeError:
-                raise UsageError(f"Var: expected whole numbers and slices as indices, got {arrays.what(part)}") from None
+                raise UsageError("Var: expected whole numbers and slices as indices, "
+                                 f"got {arrays.what(part)}") from None
             if not -size <= begin < size:
                 raise UsageError(f"Var: index {begin} is outside axis {axis}, of {size}")
             begin %= size
@@ -162,20 +166,23 @@ def _reduction(one, name):
         axes = range(len(shape)) if axis is None else axis if isinstance(axis, (tuple, list)) else (axis,)
         for each in axes:
             if not isinstance(each, numbers.Integral) or not -len(shape) <= each < len(shape):
-                raise UsageError(f"{name}: axis: expected -{len(shape)} to {len(shape) - 1}, got {each!r:.50}")
+                raise UsageError(f"{name}: axis: expected -{len(shape)} to {len(shape) - 1}, "
+                                 f"got {each!r:.50}")
         axes = {each % len(shape) for each in axes}
         found = self
         for each in sorted(axes):
             found = one(found, each, True)
         kept = [1 if i in axes else size for i, size in enumerate(shape)]
-        return found if keepdims else ops.reshape(found, [size for i, size in enumerate(kept) if i not in axes])
+        return (found if keepdims else
+                ops.reshape(found, [size for i, size in enumerate(kept) if i not in axes]))
     reduce.__name__ = name
     return reduce
 
 
 def _transposed(self):
     if len(self.shape) != 2:
-        raise UsageError(f"Var: T is of a matrix, got the shape {list(self.shape)}; ops.transpose exchanges the last two axes")
+        raise UsageError(f"Var: T is of a matrix, got the shape {list(self.shape)}; "
+                         "ops.transpose exchanges the last two axes")
     return ops.transpose(self)
 
 
@@ -189,12 +196,14 @@ Var.__iter__ = lambda self: (self[i] for i in range(len(self)))
 Var.__array__ = _no_array
 Var.__getitem__ = _item
 Var.sum, Var.mean = _reduction(ops.sum, "sum"), _reduction(ops.mean, "mean")
-Var.reshape = lambda self, *shape: ops.reshape(self, list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], numbers.Integral) else list(shape))
+Var.reshape = lambda self, *shape: ops.reshape(
+    self, list(shape[0]) if len(shape) == 1 and not isinstance(shape[0], numbers.Integral) else list(shape))
 for _name, _vars, _number, _right in [
     ("add", Var._add, lambda x, c: ops.affine(x, 1, c), lambda x, c: ops.affine(x, 1, c)),
     ("sub", Var._subtract, lambda x, c: ops.affine(x, 1, -c), lambda x, c: ops.affine(x, -1, c)),
     ("mul", Var._multiply, lambda x, c: ops.affine(x, c), lambda x, c: ops.affine(x, c)),
-    ("truediv", Var._divide, lambda x, c: x._divide(x.tape.constant(np.full((), c, x.dtype))), lambda x, c: ops.affine(ops.reciprocal(x), c)),
+    ("truediv", Var._divide, lambda x, c: x._divide(x.tape.constant(np.full((), c, x.dtype))),
+     lambda x, c: ops.affine(ops.reciprocal(x), c)),
     ("pow", _power_by_logarithm, _power, _power_of_number),
 ]:
     setattr(Var, f"__{_name}__", _operator(_vars, _number))
@@ -222,7 +231,8 @@ def draw(tape: Tape, title: str = "", merge: bool = False) -> Drawing:
     out operations that only move values."""
     if shutil.which("dot") is None:
         raise FileNotFoundError("draw: Graphviz is not installed; to install it: apt-get install graphviz")
-    svg = subprocess.run(["dot", "-Tsvg"], input=tape.dot(title, merge), capture_output=True, text=True, encoding="utf-8", check=True).stdout
+    svg = subprocess.run(["dot", "-Tsvg"], input=tape.dot(title, merge), capture_output=True, text=True,
+                         encoding="utf-8", check=True).stdout
     return Drawing(svg[svg.index("<svg"):])
 
 

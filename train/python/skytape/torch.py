@@ -12,7 +12,8 @@ from torch._subclasses import FakeTensor
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from . import UsageError, _engine, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, composed, traits, waiting
+from . import (UsageError, _engine, _by_name, _check, _flag, _name, _seed, _texts, _whole, arrays, composed,
+               traits, waiting)
 from .traits import METHODS as _METHODS
 
 _FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -24,7 +25,8 @@ _NO_GRADIENT_OF_DRAWS = "draws: {}: requires its gradient, which differentiable=
 # A call's arguments, as both operators take them. `own` are the method's parameters and buffers, and
 # `settings` is what _settings() writes: their names among others. A list may be None, since AOTInductor gives
 # this for an empty one.
-_TAKEN = "Tensor v, Tensor? q, Tensor? k, Tensor? x, Tensor? mask, Tensor seed, Tensor[]? own, Tensor[]? draws, str settings"
+_TAKEN = ("Tensor v, Tensor? q, Tensor? k, Tensor? x, Tensor? mask, Tensor seed, Tensor[]? own, "
+          "Tensor[]? draws, str settings")
 _library = torch.library.Library("skytape", "DEF")
 # The tensors that backward reads are attached to a small tensor, the call's token: PyTorch keeps it
 # for backward, and drops it.
@@ -44,9 +46,11 @@ def _places(*tensors):
 
 
 def _settings(training, length, own, averages, draws, options):
-    """As one text, which a compiled graph takes for a constant. own: the arrays' names; None: fresh from the seed."""
-    return "\n".join(["1" if training else "0", f"{int(length)}", "fresh" if own is None else "", ",".join(own or ()),
-                      ",".join(averages), ",".join(draws), ";".join([f"{key}={value}" for key, value in options.items()])])
+    """As one text, which a compiled graph takes for a constant. own: the arrays' names; None: fresh from the
+    seed."""
+    return "\n".join(["1" if training else "0", f"{int(length)}", "fresh" if own is None else "",
+                      ",".join(own or ()), ",".join(averages), ",".join(draws),
+                      ";".join([f"{key}={value}" for key, value in options.items()])])
 
 
 def _read(settings):
@@ -58,7 +62,8 @@ def _parts(settings):
     training, length, fresh, *names, options = settings.split("\n")
     own, averages, draws = (part.split(",") if part else [] for part in names)
     pairs = (pair.partition("=") for pair in options.split(";") if pair)
-    return training == "1", int(length), fresh == "fresh", own, averages, draws, {key: value for key, _, value in pairs}
+    return (training == "1", int(length), fresh == "fresh", own, averages, draws,
+            {key: value for key, _, value in pairs})
 
 
 _cached_parts = functools.lru_cache(1024)(_parts)
@@ -81,8 +86,8 @@ def _call(name, v, q, k, x, mask, seed, own, draws, settings, differentiable):
     read |= zip(own_names, map(_plain, own or ()))
     if mask is not None:
         read["mask"] = _plain(mask).to(read["v"].dtype, copy=True)  # it is not among a call's places
-    return waiting.attending(read["v"], _Call, name, read, options, int(seed) % 2**64, training, length, fresh,
-                             dict(zip(draw_names, map(_plain, draws or ()))), differentiable)
+    return waiting.attending(read["v"], _Call, name, read, options, int(seed) % 2**64, training, length,
+                             fresh, dict(zip(draw_names, map(_plain, draws or ()))), differentiable)
 
 
 def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
@@ -125,13 +130,15 @@ def _setup(ctx, inputs, output):
 
 @torch._disable_dynamo
 def _refuse_untrained(name, settings, wanted, v, x):
-    """wanted: of which of `own` the gradient is asked for. A compiled graph, torch.func and torch.vmap tell this of no tensor."""
+    """wanted: of which of `own` the gradient is asked for. A compiled graph, torch.func and torch.vmap tell
+    this of no tensor."""
     keys = [key for key, want in zip(_read(settings)[3], wanted or ()) if want]
     if not keys:
         return
     heads, width = int(v.shape[1]), int(v.shape[3])
     of_x = heads * width if x is None else int(x.shape[-1])
-    for key in traits.untrained(name, tuple(_read(settings)[6].items()), heads, width, of_x).intersection(keys):
+    for key in traits.untrained(name, tuple(_read(settings)[6].items()),
+                                heads, width, of_x).intersection(keys):
         raise UsageError(f"{key}: requires its gradient, but {name} does not train it: detach it")
 
 
@@ -151,7 +158,8 @@ def _backward_of(name):
 
 
 def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
-    """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zeros where nobody wants one)."""
+    """Gradients of v, q, k, x, as far as they are there, and of each of `own` (zeros where nobody wants
+    one)."""
     own, draws = own or (), draws or ()
     call = _kept.pop(token.data_ptr(), None) if token.numel() else None
     # Once more where the graph is retained, or what was kept was copied, moved, checkpointed, vectorised, and
@@ -189,7 +197,8 @@ def _apart(name, settings, v, dim):
     _, heads, n, width = [size for axis, size in enumerate(v.shape) if axis != dim]
     if traits.draws(name, options):
         return False
-    return _METHODS[name]["per_example"] and not _engine.initial(name, options, heads, width, length or n, heads * width, 0)[1]
+    return (_METHODS[name]["per_example"]
+            and not _engine.initial(name, options, heads, width, length or n, heads * width, 0)[1])
 
 
 def _front(tensor, dim, size):
@@ -207,15 +216,18 @@ def _map(name, size, dims, arguments, settings, call):
     own, draws, of_own, of_draws = own or (), draws or (), of_own or (), of_draws or ()
     if size == 0:  # one entry tells the shapes
         def one(tensor, dim):
-            return tensor if dim is None else tensor.new_zeros([1 if axis == dim else each for axis, each in enumerate(tensor.shape)])
+            return tensor if dim is None else tensor.new_zeros(
+                [1 if axis == dim else each for axis, each in enumerate(tensor.shape)])
         entry = (*map(one, tensors, of_tensors), list(map(one, own, of_own)), list(map(one, draws, of_draws)))
         return [tensor[:0] for tensor in _map(name, 1, dims, entry, settings, call)]
     if (not own and not draws and of_tensors[6] is None and any(dim is not None for dim in of_tensors[1:])
             and _apart(name, settings, arguments[1], of_tensors[1])):
         fronts = [_front(tensor, dim, size) for tensor, dim in zip(tensors[:6], of_tensors)]
-        found = call(*(front if front is None else front.flatten(0, 1) for front in fronts), tensors[6], own, draws)
+        found = call(*(front if front is None else front.flatten(0, 1) for front in fronts),
+                     tensors[6], own, draws)
         return [tensor.unflatten(0, (size, tensor.shape[0] // size)) for tensor in found]
-    fronts = [_front(tensor, dim, size) for tensor, dim in zip((*tensors, *own, *draws), (*of_tensors, *of_own, *of_draws))]
+    fronts = [_front(tensor, dim, size)
+              for tensor, dim in zip((*tensors, *own, *draws), (*of_tensors, *of_own, *of_draws))]
     found = []
     for i in range(size):
         entry = [front if front is None else front[i] for front in fronts]
@@ -231,7 +243,8 @@ def _forward_mapped(name):
         def call(_, v, q, k, x, mask, seed, own, draws):
             out, _, moved = operator(v, q, k, x, mask, seed, own, draws, settings, False)
             return [out, *moved]
-        out, *moved = _map(name, info.batch_size, (None, *dims[:8]), (None, v, q, k, x, mask, seed, own, draws), settings, call)
+        out, *moved = _map(name, info.batch_size, (None, *dims[:8]),
+                           (None, v, q, k, x, mask, seed, own, draws), settings, call)
         return (out, torch.empty(int(keep), dtype=torch.int32), moved), (0, None, [0] * len(moved))
     return mapped
 
@@ -244,7 +257,8 @@ def _backward_mapped(name):
 
         def call(dout, v, q, k, x, mask, seed, own, draws):
             return operator(dout, nothing, v, q, k, x, mask, seed, own, draws, settings)
-        found = _map(name, info.batch_size, (dims[0], *dims[2:10]), (dout, v, q, k, x, mask, seed, own, draws), settings, call)
+        found = _map(name, info.batch_size, (dims[0], *dims[2:10]),
+                     (dout, v, q, k, x, mask, seed, own, draws), settings, call)
         return found, [0] * len(found)
     return mapped
 
@@ -253,7 +267,8 @@ def _define(name):
     forward, backward = f"skytape::{name}", f"skytape::{name}_backward"
     for operator, arguments, results, run, fake in [
         (name, f"{_TAKEN}, bool keep", "(Tensor, Tensor, Tensor[])", _forward, _forward_fake),
-        (f"{name}_backward", f"Tensor dout, Tensor token, {_TAKEN}, Tensor? out=None", "Tensor[]", _backward, _backward_fake),
+        (f"{name}_backward", f"Tensor dout, Tensor token, {_TAKEN}, Tensor? out=None", "Tensor[]",
+         _backward, _backward_fake),
     ]:
         _library.define(f"{operator}({arguments}) -> {results}", tags=(torch.Tag.pt2_compliant_tag,))
         for device in ("CPU", "CUDA"):
@@ -271,19 +286,23 @@ for _each in _METHODS:
 
 def _seed_mapped(info, dims, call, batch, *, device):
     if info.randomness == "error":
-        raise RuntimeError("vmap: a training call draws random numbers; expected randomness='same' or 'different'")
+        raise RuntimeError("vmap: a training call draws random numbers; "
+                           "expected randomness='same' or 'different'")
     if info.randomness == "same":
         return torch.ops.skytape.seed([], batch, device=device), None
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.FuncTorchVmapMode)):
         return torch.ops.skytape.seed([], [info.batch_size, *batch], device=device), 0
 
 
-# The tensors of the call that wants a seed tell torch.vmap, compiled too, that each entry is a call. The device
-# tells checkpoints in a compiled graph whose random numbers they have to draw once more: the CPU's.
+# The tensors of the call that wants a seed tell torch.vmap, compiled too, that each entry is a call. The
+# device tells checkpoints in a compiled graph whose random numbers they have to draw once more: the CPU's.
 _library.define("seed(Tensor[] call, SymInt[] batch, *, Device device) -> Tensor",
                 tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
-_library.impl("seed", lambda call, batch, *, device: torch.randint(2**63 - 1, (*batch, 1), device=device), "CompositeExplicitAutograd")
-torch.library.register_fake("skytape::seed", lambda call, batch, *, device: torch.empty(*batch, 1, dtype=torch.int64, device=device), lib=_library)
+_library.impl("seed", lambda call, batch, *, device: torch.randint(2**63 - 1, (*batch, 1), device=device),
+              "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "skytape::seed",
+    lambda call, batch, *, device: torch.empty(*batch, 1, dtype=torch.int64, device=device), lib=_library)
 torch.library.register_vmap("skytape::seed", _seed_mapped, lib=_library)
 
 
@@ -291,7 +310,8 @@ torch.library.register_vmap("skytape::seed", _seed_mapped, lib=_library)
 
 
 class _Forward(torch.autograd.Function):
-    """The operator on (name, settings, how many are `own`, v, q, k, x, mask, seed, *own, *draws): (out, *averages)."""
+    """The operator on (name, settings, how many are `own`, v, q, k, x, mask, seed, *own, *draws):
+    (out, *averages)."""
 
     @staticmethod
     def forward(name, settings, count, v, q, k, x, mask, seed, *rest):
@@ -335,7 +355,8 @@ class _Backward(torch.autograd.Function):
     @staticmethod
     def forward(name, settings, count, dout, v, q, k, x, mask, seed, *rest):
         operator = getattr(torch.ops.skytape, f"{name}_backward").default
-        return tuple(operator(dout, torch.empty(0, dtype=torch.int32), v, q, k, x, mask, seed, rest[:count], rest[count:], settings))
+        return tuple(operator(dout, torch.empty(0, dtype=torch.int32), v, q, k, x, mask, seed,
+                              rest[:count], rest[count:], settings))
 
     @staticmethod
     def setup_context(ctx, inputs, output):
@@ -361,10 +382,12 @@ class _Backward(torch.autograd.Function):
 # ---- what users call -------------------------------------------------------------------------------
 
 
-def attention(name: str, q: torch.Tensor | None, k: torch.Tensor | None, v: torch.Tensor, mask: torch.Tensor | None = None,
-              seed: int | torch.Tensor | None = None, training: bool = False, *, x: torch.Tensor | None = None, length: int = 0,
-              parameters: dict[str, torch.Tensor] | None = None, draws: dict[str, torch.Tensor] | None = None,
-              differentiable: bool = False, **options: float | str) -> torch.Tensor:
+def attention(name: str, q: torch.Tensor | None, k: torch.Tensor | None, v: torch.Tensor,
+              mask: torch.Tensor | None = None, seed: int | torch.Tensor | None = None,
+              training: bool = False, *, x: torch.Tensor | None = None, length: int = 0,
+              parameters: dict[str, torch.Tensor] | None = None,
+              draws: dict[str, torch.Tensor] | None = None, differentiable: bool = False,
+              **options: float | str) -> torch.Tensor:
     """As skytape.attention, on tensors that may require gradients, under torch.compile, torch.func and
     torch.autocast too.
 
@@ -379,16 +402,19 @@ def attention(name: str, q: torch.Tensor | None, k: torch.Tensor | None, v: torc
         if not isinstance(tensor, torch.Tensor):
             raise UsageError(f"draws: {key}: expected a torch.Tensor, got {_what(tensor)}")
     if seed is None:
-        seed = _fresh_seed(_name(name), _texts(options), parameters is None, q, k, v, x, mask) if training else 0
+        seed = (_fresh_seed(_name(name), _texts(options), parameters is None, q, k, v, x, mask)
+                if training else 0)
     if mask is not None:
         _check_mask("mask", mask, v)
-    return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws, _texts(options), differentiable)[0]
+    return _apply(name, v, q, k, x, mask, seed, training, _whole("length", length), parameters, (), draws,
+                  _texts(options), differentiable)[0]
 
 
 def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws, options, differentiable):
     """The output, and the running averages as this call moves them."""
     if _name(name) not in _METHODS:
-        raise UsageError(_wrong_options(name, _settings(False, 0, None, (), (), {}), "1,1,1,1"))  # names those that there are
+        raise UsageError(_wrong_options(  # names those that there are
+            name, _settings(False, 0, None, (), (), {}), "1,1,1,1"))
     given = own or {}
     for key, tensor in {"q": q, "k": k, "v": v, "x": x, **given}.items():
         if tensor is None and key not in given:
@@ -397,15 +423,18 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
             raise UsageError(f"{key}: expected a torch.Tensor, got {_what(tensor)}")
         arrays.dense(tensor, key)
         if tensor.dtype not in _FLOATS:
-            raise UsageError(f"{key}: expected float32, float64, bfloat16 or float16, got {arrays.what(tensor)}")
-        if not differentiable and forward_ad._current_level >= 0 and forward_ad.unpack_dual(tensor).tangent is not None:
+            raise UsageError(f"{key}: expected float32, float64, bfloat16 or float16, "
+                             f"got {arrays.what(tensor)}")
+        if (not differentiable and forward_ad._current_level >= 0
+                and forward_ad.unpack_dual(tensor).tangent is not None):
             raise NotImplementedError(_ONCE.format(f"attention by {name}"))
     if v is None:
         raise UsageError(f"{name}: v is missing")
     kind = None
     if v.device.type != "meta" and torch.is_autocast_enabled(v.device.type):
         kind = torch.get_autocast_dtype(v.device.type)
-        q, k, v, x = (tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(kind) for tensor in (q, k, v, x))
+        q, k, v, x = (tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(kind)
+                      for tensor in (q, k, v, x))
     for key, tensor in (("q", q), ("k", k), ("x", x), *given.items()):
         if tensor is not None and tensor.dtype != v.dtype and (kind is None or key in ("q", "k", "x")):
             raise UsageError(f"{key} and v differ in dtype: {key} is {tensor.dtype}, v is {v.dtype}")
@@ -415,14 +444,16 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     if isinstance(seed, torch.Tensor):
         if seed.device.type not in ("cpu", v.device.type):
             raise UsageError(f"seed and v differ in device: seed is on {seed.device}, v on {v.device}")
-        if seed.numel() != 1 or seed.dtype.is_floating_point or seed.dtype.is_complex or seed.dtype == torch.bool:
+        if (seed.numel() != 1 or seed.dtype.is_floating_point or seed.dtype.is_complex
+                or seed.dtype == torch.bool):
             raise UsageError(f"seed: expected one whole number, got {arrays.what(seed)}")
     for key, tensor in draws.items():
         if tensor.requires_grad and not differentiable:
             raise UsageError(_NO_GRADIENT_OF_DRAWS.format(key))
     tensors = [tensor for tensor in (q, k, v, x, *given.values()) if tensor is not None]
     # A traced graph keeps nothing for backward, which calls once more: it serves training and evaluation.
-    keep = torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors]) and not torch.jit.is_tracing()
+    keep = (torch.is_grad_enabled() and any([tensor.requires_grad for tensor in tensors])
+            and not torch.jit.is_tracing())
     if not isinstance(seed, torch.Tensor):
         seed = _seed(seed)
         seed = torch.full((1,), seed if seed < 2**63 else seed - 2**64, dtype=torch.int64, device="cpu")
@@ -433,12 +464,13 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
         out, *moved = _Forward.apply(name, settings, len(own), v, q, k, x, mask, seed, *own, *draws)
     else:
-        out, _, moved = getattr(torch.ops.skytape, name).default(v, q, k, x, mask, seed, own or None, draws or None, settings, keep)
+        out, _, moved = getattr(torch.ops.skytape, name).default(
+            v, q, k, x, mask, seed, own or None, draws or None, settings, keep)
     return out, moved
 
 
-# A method's own arrays from a seed. torch.compile traces no function of the engine: their names are a constant
-# to it, and an operator makes them.
+# A method's own arrays from a seed. torch.compile traces no function of the engine: their names are a
+# constant to it, and an operator makes them.
 
 
 def _constant(function):
@@ -467,8 +499,10 @@ def _wrong_options(name, settings, sizes):
     return ""
 
 
-_library.define("initial(Tensor seed, str name, str settings, str sizes) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
-_library.impl("initial", lambda *call: [torch.from_numpy(value) for _, value, _ in _initial(*call)], "CompositeExplicitAutograd")
+_library.define("initial(Tensor seed, str name, str settings, str sizes) -> Tensor[]",
+                tags=(torch.Tag.pt2_compliant_tag,))
+_library.impl("initial", lambda *call: [torch.from_numpy(value) for _, value, _ in _initial(*call)],
+              "CompositeExplicitAutograd")
 def _initial_fake(seed, *call):
     return [torch.empty(value.shape, dtype=torch.float64, device="cpu") for _, value, _ in _initial(0, *call)]
 
@@ -482,16 +516,18 @@ def _check_composed(*call):
 
 
 def _check_traced(name, v, q, k, x, length, settings, sizes, own):
-    """What composed operations would take for something else, where sizes may be symbols and the engine cannot run.
-    own: names and shapes of the method's own arrays, where they are given."""
+    """What composed operations would take for something else, where sizes may be symbols and the engine
+    cannot run. own: names and shapes of the method's own arrays, where they are given."""
     row, wrong = _METHODS[name], _wrong_options(name, settings, sizes)
     if wrong:
         raise UsageError(wrong)
     for key, tensor, read in (("q", q, True), ("k", k, not row["shared_qk"]), ("x", x, row["reads_x"])):
         if (tensor is not None) != read:
-            raise UsageError(f"{name}: {key} is missing" if read else f"{name}: {key} must be None: the method reads none")
+            raise UsageError(f"{name}: {key} is missing" if read else
+                             f"{name}: {key} must be None: the method reads none")
         if read and tensor.shape != ((v.shape[0], v.shape[2], tensor.shape[-1]) if key == "x" else v.shape):
-            raise UsageError(f"{name}: {key} and v differ in shape: {key} has {tuple(tensor.shape)}, v {tuple(v.shape)}")
+            raise UsageError(f"{name}: {key} and v differ in shape: {key} has {tuple(tensor.shape)}, "
+                             f"v {tuple(v.shape)}")
     if length and length < v.shape[2]:
         raise UsageError(f"{name}: length is {length}, but v has N = {v.shape[2]}")
     if own is not None:
@@ -506,26 +542,32 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     training, length, fresh, own_names, averages, draw_names, options = _read(settings)
     every = {option["key"]: option["default"] for option in _METHODS[name]["options"]} | options
     draws, moved = dict(zip(draw_names, draws)), []
-    traced, transformed = torch.compiler.is_compiling() or get_proxy_mode() is not None, torch._C._are_functorch_transforms_active()
+    traced, transformed = (torch.compiler.is_compiling() or get_proxy_mode() is not None,
+                           torch._C._are_functorch_transforms_active())
     if averages and (traced or transformed):
-        raise UsageError(f"{name}: under torch.func and torch.compile the composed form moves no averages; call .eval()")
+        raise UsageError(f"{name}: under torch.func and torch.compile the composed form moves no averages; "
+                         "call .eval()")
     if v.dim() != 4:
         raise UsageError(f"{name}: v: expected [B, H, N, D], got {arrays.what(v)}")
     heads, n, width = v.shape[1:]
     owns = not fresh or traits.owns(name, options)
     # Without arrays of its own a method is told no N, which may then be a symbol of torch.compile.
-    sizes = ",".join([f"{int(size)}" for size in (heads, width, length or (n if owns else 1), heads * width if x is None else x.shape[-1])])
+    sizes = ",".join([f"{int(size)}" for size in (heads, width, length or (n if owns else 1),
+                                                  heads * width if x is None else x.shape[-1])])
     # A method with attention_dropout draws that alone, and its composed form does not.
-    if not traced and not transformed and (draws or averages or "attention_dropout" not in every and traits.draws(name, options)):
+    if not traced and not transformed and (
+            draws or averages or "attention_dropout" not in every and traits.draws(name, options)):
         call = _call(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
         draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()} | draws
         found = call.averages() if averages else {}
         moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in averages]
     elif traced:
-        shapes = None if fresh else [f"{key} {[int(size) for size in tensor.shape]}" for key, tensor in zip(own_names, own)]
+        shapes = None if fresh else [f"{key} {[int(size) for size in tensor.shape]}"
+                                     for key, tensor in zip(own_names, own)]
         _check_traced(name, v, q, k, x, length, settings, sizes, shapes)
     else:
-        _check_composed(name, training, length, tuple(options.items()), _shaped("vqkx", (v, q, k, x)), None if fresh else _shaped(own_names, own))
+        _check_composed(name, training, length, tuple(options.items()), _shaped("vqkx", (v, q, k, x)),
+                        None if fresh else _shaped(own_names, own))
     if v.numel() == 0:
         return v * 0, moved
     kind = torch.float32 if v.dtype in (torch.bfloat16, torch.float16) else v.dtype
@@ -533,21 +575,25 @@ def _composed(name, v, q, k, x, mask, seed, own, draws, settings):
     own = dict(zip(own_names, own))
     if fresh and owns:
         made = torch.ops.skytape.initial(seed, name, settings, sizes)
-        own = {shape.partition(" ")[0]: value.to(v_) for shape, value in zip(_initial_shapes(name, settings, sizes).split(";"), made)}
+        own = {shape.partition(" ")[0]: value.to(v_)
+               for shape, value in zip(_initial_shapes(name, settings, sizes).split(";"), made)}
     draws = {key: value.to(kind) if value.is_floating_point() else value for key, value in draws.items()}
     mask = torch.ones(v.shape[0], n, dtype=kind, device=v.device) if mask is None else mask.to(kind)
-    with torch.autocast("cpu" if v.device.type == "meta" else v.device.type, enabled=False):  # it would take products to half precision
+    with torch.autocast("cpu" if v.device.type == "meta" else v.device.type,
+                        enabled=False):  # it would take products to half precision
         call = composed.Call(mask, x, own, draws, every, max(length, n), training)
         out = composed.compose(name, q, k, v_, call)
     for key in draws:
         if (traced or transformed) and key not in call.read:  # elsewhere the engine has refused it
-            raise UsageError(f"unknown array of draws '{key}' (known: {', '.join(sorted(call.read)) or 'none'})")
+            raise UsageError(f"unknown array of draws '{key}' "
+                             f"(known: {', '.join(sorted(call.read)) or 'none'})")
     return out.to(v.dtype), moved
 
 
 def _what(value):
     """Describes an argument for messages, and of an array of another library the kind."""
-    kind = "" if isinstance(value, torch.Tensor) or not hasattr(value, "dtype") else f" in a {type(value).__name__}"
+    kind = ("" if isinstance(value, torch.Tensor) or not hasattr(value, "dtype") else
+            f" in a {type(value).__name__}")
     return arrays.what(value) + kind
 
 
@@ -558,15 +604,18 @@ def _check_mask(argument, mask, x):
         meaning = "true at padding" if argument == "key_padding_mask" else arrays.MASK
         raise UsageError(f"{argument}: expected a tensor of bool [B, N], {meaning}, got {_what(mask)}")
     arrays.dense(mask, argument)
-    if isinstance(x, torch.Tensor) and x.dim() > 2 and (mask.dim() != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] != x.shape[-2]):
-        raise UsageError(f"{argument}: expected [B, N] = [{x.shape[0]}, {x.shape[-2]}], got {arrays.what(mask)}")
+    if (isinstance(x, torch.Tensor) and x.dim() > 2
+            and (mask.dim() != 2 or mask.shape[0] != x.shape[0] or mask.shape[1] != x.shape[-2])):
+        raise UsageError(f"{argument}: expected [B, N] = [{x.shape[0]}, {x.shape[-2]}], "
+                         f"got {arrays.what(mask)}")
 
 
 def _fresh_seed(name, options, fresh, *tensors):
     """From PyTorch's random numbers; under torch.vmap as its `randomness` says, where the method draws."""
     if name in _METHODS and not traits.draws(name, options, fresh):
         return 0
-    return torch.ops.skytape.seed([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)], [], device="cpu")
+    return torch.ops.skytape.seed([tensor.detach() for tensor in tensors if isinstance(tensor, torch.Tensor)],
+                                  [], device="cpu")
 
 
 class Attention(nn.Module):
@@ -581,8 +630,9 @@ class Attention(nn.Module):
     are dropped unless `attention_dropout` says so. `differentiable` is that of attention().
     """
 
-    def __init__(self, name: str, dim: int, heads: int, length: int | None = None, bias: bool = True, seed: int | None = None,
-                 device: torch.device | str | int | None = None, dtype: torch.dtype | None = None, differentiable: bool = False,
+    def __init__(self, name: str, dim: int, heads: int, length: int | None = None, bias: bool = True,
+                 seed: int | None = None, device: torch.device | str | int | None = None,
+                 dtype: torch.dtype | None = None, differentiable: bool = False,
                  **options: float | str) -> None:
         super().__init__()
         dim, heads, bias = _whole("dim", dim, 1), _whole("heads", heads, 1), _flag("bias", bias)
@@ -597,7 +647,8 @@ class Attention(nn.Module):
         if any(option["key"] == "attention_dropout" for option in row["options"]):
             options = {"attention_dropout": "0", **options}
         self.name, self.dim, self.heads, self.length, self.options = name, dim, heads, length, options
-        self.reads_x, self.reads_padding, self.differentiable = row["reads_x"], row["reads_padding"], _flag("differentiable", differentiable)
+        self.reads_x, self.reads_padding, self.differentiable = (
+            row["reads_x"], row["reads_padding"], _flag("differentiable", differentiable))
         kind = {"device": device, "dtype": dtype}
         self.q_proj, self.v_proj, self.out_proj = (nn.Linear(dim, dim, bias, **kind) for _ in range(3))
         self.k_proj = None if row["shared_qk"] else nn.Linear(dim, dim, bias, **kind)
@@ -625,7 +676,8 @@ class Attention(nn.Module):
             return  # as nn.Linear's, its numbers are not there
         seed = int(torch.randint(2**62, (), device="cpu")) if seed is None else _seed(seed)
         self.seed.fill_(seed if seed < 2**63 else seed - 2**64)
-        own, _ = _engine.initial(self.name, self.options, self.heads, self.dim // self.heads, self.length or 1024, self.dim, seed)
+        own, _ = _engine.initial(self.name, self.options, self.heads, self.dim // self.heads,
+                                 self.length or 1024, self.dim, seed)
         for key, value, _ in own:
             getattr(self, self.own[key]).copy_(torch.from_numpy(value))
 
@@ -642,16 +694,20 @@ class Attention(nn.Module):
         if key_padding_mask is not None:
             _check_mask("key_padding_mask", key_padding_mask, x)
             if f"{self.name}_mask" in _METHODS:
-                raise UsageError(f"key_padding_mask: {self.name} reads padding; cut the batch, or take {self.name}_mask")
-        q, k, v = (projection and projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # [B, H, N, D]
-                   for projection in (self.q_proj, self.k_proj, self.v_proj))
+                raise UsageError(f"key_padding_mask: {self.name} reads padding; "
+                                 f"cut the batch, or take {self.name}_mask")
+        q, k, v = (projection and projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                   for projection in (self.q_proj, self.k_proj, self.v_proj))  # [B, H, N, D]
         if self.reads_padding and key_padding_mask is not None:  # then it reads zeros there
             k = k.masked_fill(key_padding_mask[:, None, :, None], 0)
-        own, averages = {key: getattr(self, ours) for key, ours in self.own.items()}, self.averages if self.training else []
+        own, averages = ({key: getattr(self, ours) for key, ours in self.own.items()},
+                         self.averages if self.training else [])
         own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
-        out, moved = _apply(self.name, v, q, k, x if self.reads_x else None, None if key_padding_mask is None else ~key_padding_mask,
-                            _fresh_seed(self.name, self.options, False, x, key_padding_mask) if self.training else self.seed, self.training, self.length or 0,
-                            own or None, averages, {}, self.options, self.differentiable)  # [B, H, N, D]
+        out, moved = _apply(  # [B, H, N, D]
+            self.name, v, q, k, x if self.reads_x else None,
+            None if key_padding_mask is None else ~key_padding_mask,
+            _fresh_seed(self.name, self.options, False, x, key_padding_mask) if self.training else self.seed,
+            self.training, self.length or 0, own or None, averages, {}, self.options, self.differentiable)
         for key, value in zip(averages, moved):
             getattr(self, self.own[key]).copy_(value.detach())
         return self.out_proj(out.transpose(1, 2).flatten(2))

@@ -11,9 +11,11 @@ METHODS = {row["name"]: row for row in methods()}
 
 
 def _of_some(does):
-    """The methods that do, and of each other one the options by which it does where they are not their defaults."""
+    """The methods that do, and of each other one the options by which it does where they are not their
+    defaults."""
     always = {name for name in METHODS if does(name, {})}
-    return always, {name: {key for sample in row["samples"] for key, value in sample.items() if does(name, {key: value})}
+    return always, {name: {key for sample in row["samples"] for key, value in sample.items()
+                           if does(name, {key: value})}
                     for name, row in METHODS.items() if name not in always}
 
 
@@ -21,7 +23,8 @@ def _does(of, name, options):
     """True where the method is one of those that _of_some() found, with these options."""
     always, by_option = of
     defaults = {option["key"]: option["default"] for option in METHODS[name]["options"]}
-    return name in always or any([options.get(key, defaults[key]) != defaults[key] for key in by_option[name]])
+    return name in always or any([options.get(key, defaults[key]) != defaults[key]
+                                  for key in by_option[name]])
 
 
 def _has_arrays(name, options):
@@ -34,8 +37,9 @@ def _has_arrays(name, options):
 def _has_draws(name, options):
     row, rows = METHODS[name], arrays.np.ones((1, 2, 1, 8))
     try:
-        return row["random"] or bool(_draws(name, rows, None if row["shared_qk"] else rows, rows, training=True,
-                                            x=arrays.np.ones((1, 1, 16)) if row["reads_x"] else None, **options))
+        return row["random"] or bool(
+            _draws(name, rows, None if row["shared_qk"] else rows, rows, training=True,
+                   x=arrays.np.ones((1, 1, 16)) if row["reads_x"] else None, **options))
     except UsageError:
         return False
 

@@ -32,8 +32,8 @@ def interruptible(function, *arguments):
 
 
 def attending(v, function, *arguments):
-    """function(*arguments), which computes attention with values v: interruptible where it may take seconds. On
-    a GPU it does not, and waits for the stream that is this thread's."""
+    """function(*arguments), which computes attention with values v: interruptible where it may take seconds.
+    On a GPU it does not, and waits for the stream that is this thread's."""
     shape, device = getattr(v, "shape", ()), getattr(v, "__dlpack_device__", None)  # JAX's tracers have none
     if device is not None and len(shape) > 2 and math.prod(shape) * shape[-2] > _LONG and device()[0] != _GPU:
         return interruptible(function, *arguments)
