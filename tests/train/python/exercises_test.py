@@ -11,7 +11,8 @@ MARK = "# your part"
 
 
 def run(notebook, part=None):
-    """Returns whether the notebook says that it is solved, and its output; `part` replaces the cell to write."""
+    """Returns whether the notebook says that it is solved, and its output; `part` replaces the cell to
+    write."""
     names, said = {"__name__": "__main__"}, io.StringIO()
     with contextlib.redirect_stdout(said):
         for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
@@ -40,7 +41,8 @@ class Exercises(unittest.TestCase):
                 self.assertTrue(solved, said)
 
     def test_usual_mistakes_are_refused(self):
-        mistakes = {"01": ("dy * (s + x * s * (1 - s))", "dy * s"), "04": ("(dy - np.sum(y * dy, axis=-1, keepdims=True))", "dy"),
+        mistakes = {"01": ("dy * (s + x * s * (1 - s))", "dy * s"),
+                    "04": ("(dy - np.sum(y * dy, axis=-1, keepdims=True))", "dy"),
                     "07": ("scale * ds.T @ q", "ds.T @ q"), "08": ("s * v @ dt.T", "s * v @ dt")}
         for notebook in NOTEBOOKS:
             with self.subTest(notebook.name):
@@ -52,7 +54,8 @@ class Exercises(unittest.TestCase):
 
     def test_a_backward_that_forms_n_by_m_is_refused(self):
         notebook = next(notebook for notebook in NOTEBOOKS if "_08_" in notebook.name)
-        orders = (ROOT / "tests/exercises/solutions/08_linear_attention.py").read_text(encoding="utf-8").split("def backward")[0]
+        solution = ROOT / "tests/exercises/solutions/08_linear_attention.py"
+        orders = solution.read_text(encoding="utf-8").split("def backward")[0]
         solved, said = run(notebook, orders + """
 def backward(q, k, v, s, dout):
     w, dw = s * (q @ k.T), s * (dout @ v.T)

@@ -11,8 +11,6 @@ import pathlib
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 import threading
 import unittest
@@ -30,11 +28,13 @@ try:
 except ImportError:
     raise unittest.SkipTest("no PyTorch here") from None
 
+from scripts import DDP, LOADER, run_script
 from torch_test import METHODS, SOME, WHOLE, cases, fixed, normal
 
 ROOT = pathlib.Path(__file__).parents[3]
 B, N, E, HEADS = 3, 48, 16, 2
-OPTIONS = {"linformer": {"features": 16}, "skyformer": {"features": 8}, "performer": {"features": 16}, "luna": {"features": 8}}
+OPTIONS = {"linformer": {"features": 16}, "skyformer": {"features": 8}, "performer": {"features": 16},
+           "luna": {"features": 8}}
 FEW = SOME if WHOLE else ("softmax", "skyformer", "linformer", "routing")  # where each takes seconds
 
 
@@ -54,13 +54,15 @@ def gradients(module, x, call=None, **more):
     module.zero_grad()
     x = x.clone().requires_grad_()
     (module if call is None else call)(x, **more).square().sum().backward()
-    return {"x": x.grad, **{name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}}
+    return {"x": x.grad,
+            **{name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}}
 
 
 @contextlib.contextmanager
 def new_cache_of_inductor():
     """A graph that an earlier version of the operators left on disk says nothing of this one."""
-    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder):
+    with (tempfile.TemporaryDirectory() as folder,
+          unittest.mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder)):
         yield
 
 
@@ -76,7 +78,8 @@ class Habits(unittest.TestCase):
     def assertSame(self, ours, theirs, what="", tolerance=0):
         self.assertEqual(ours.keys(), theirs.keys())
         for key, value in ours.items():
-            self.assertLessEqual((value - theirs[key]).abs().max().item(), tolerance * (1 + value.abs().max().item()), (what, key))
+            self.assertLessEqual((value - theirs[key]).abs().max().item(),
+                                 tolerance * (1 + value.abs().max().item()), (what, key))
 
     def test_compile(self):
         for name in FEW:
@@ -86,20 +89,24 @@ class Habits(unittest.TestCase):
                     found = []
                     for compiled in (False, True):
                         module = layer(name).train(training)
-                        call = torch.compile(module, fullgraph=True, backend="aot_eager") if compiled else module
+                        call = (torch.compile(module, fullgraph=True, backend="aot_eager") if compiled
+                                else module)
                         torch.manual_seed(7)
                         x = inputs().requires_grad_()
                         out = call(x)
                         out.square().sum().backward()
                         found.append({"out": out, "x": x.grad, **dict(module.named_buffers()),
                                       **{key: p.grad for key, p in module.named_parameters()}})
-                    self.assertSame(*({key: value for key, value in each.items() if value is not None} for each in found))
+                    self.assertSame(*({key: value for key, value in each.items() if value is not None}
+                                      for each in found))
 
     def test_compile_reuses_memory(self):
         # The default backend overwrites what backward is not given, and recomputes within a budget of memory.
         self.require_inductor()
-        several = ("softmax", "kernelized", "linear_attention", "cosformer", "linformer", "performer", "luna", "skyformer", "local")
-        quick = [("softmax", 1.0), ("kernelized", 1.0), ("linear_attention", 1.0), ("cosformer", 0.0), ("linformer", 1.0), ("luna", 0.0)]
+        several = ("softmax", "kernelized", "linear_attention", "cosformer", "linformer", "performer", "luna",
+                   "skyformer", "local")
+        quick = [("softmax", 1.0), ("kernelized", 1.0), ("linear_attention", 1.0), ("cosformer", 0.0),
+                 ("linformer", 1.0), ("luna", 0.0)]
         for name, budget in itertools.product(several, (1.0, 0.5, 0.0)) if WHOLE else quick:
             with (self.subTest(name, budget=budget), new_cache_of_inductor(),
                   unittest.mock.patch("torch._functorch.config.activation_memory_budget", budget)):
@@ -118,7 +125,8 @@ class Habits(unittest.TestCase):
             with self.subTest(name), new_cache_of_inductor():
                 torch._dynamo.reset()
                 module, x, found = layer(name).train(), inputs(), []
-                for call in (module, torch.compile(lambda x: checkpoint(module, x, use_reentrant=False), fullgraph=True)):
+                for call in (module, torch.compile(lambda x: checkpoint(module, x, use_reentrant=False),
+                                                   fullgraph=True)):
                     torch.manual_seed(7)
                     found.append(gradients(module, x, call=call))
                 self.assertClose(*found)
@@ -135,7 +143,8 @@ class Habits(unittest.TestCase):
 
     def test_compile_settings(self):
         q = inputs().unflatten(2, (HEADS, -1)).transpose(1, 2)
-        for name, key, values in (("skyformer", "features", (4, 6, 8)), ("skyformer", "length", (N, N + 5, N + 9)),
+        for name, key, values in (("skyformer", "features", (4, 6, 8)),
+                                  ("skyformer", "length", (N, N + 5, N + 9)),
                                   ("softmax", "attention_dropout", (0.1, 0.2, 0.4))):
             with self.subTest(name, key=key):
                 torch._dynamo.reset()
@@ -150,7 +159,8 @@ class Habits(unittest.TestCase):
         q = inputs().unflatten(2, (HEADS, -1)).transpose(1, 2)
         for differentiable in (False, True):
             torch._dynamo.reset()
-            call = torch.func.grad(lambda v: skytape.torch.attention("softmax", q, q, v, differentiable=differentiable).square().sum())
+            call = torch.func.grad(lambda v: skytape.torch.attention(
+                "softmax", q, q, v, differentiable=differentiable).square().sum())
             expected = call(q)
             self.assertTrue((torch.compile(call, backend="aot_eager")(q) == expected).all())
             torch._dynamo.reset()
@@ -164,13 +174,16 @@ class Habits(unittest.TestCase):
     def test_is_grads_batched(self):
         module, x = layer("softmax"), inputs().requires_grad_()
         out = module(x)
-        with self.assertRaisesRegex(RuntimeError, "Batching rule not implemented for skytape::softmax_backward"):
+        with self.assertRaisesRegex(RuntimeError,
+                                    "Batching rule not implemented for skytape::softmax_backward"):
             torch.autograd.grad(out, x, torch.stack([out, out]).detach(), is_grads_batched=True)
-        with self.assertRaisesRegex(RuntimeError, "Batching rule not implemented for skytape::softmax_backward"):
+        with self.assertRaisesRegex(RuntimeError,
+                                    "Batching rule not implemented for skytape::softmax_backward"):
             torch.autograd.functional.jacobian(lambda x: module(x).sum((1, 2)), x, vectorize=True)
 
     def test_compile_two_layers_draw_apart(self):
-        model = nn.Sequential(layer("softmax", attention_dropout=0.5), layer("softmax", attention_dropout=0.5))
+        model = nn.Sequential(layer("softmax", attention_dropout=0.5),
+                              layer("softmax", attention_dropout=0.5))
         model[1].load_state_dict(model[0].state_dict())
         torch._dynamo.reset()
 
@@ -204,7 +217,8 @@ class Habits(unittest.TestCase):
                 if not WHOLE:
                     continue  # to compile takes a minute
                 self.require_inductor()
-                package = torch._inductor.aoti_compile_and_package(program, package_path=f"{folder}/layer.pt2")
+                package = torch._inductor.aoti_compile_and_package(program,
+                                                                   package_path=f"{folder}/layer.pt2")
                 self.assertLess((torch._inductor.aoti_load_package(package)(x) - module(x)).abs().max(), 1e-6)
 
     def test_jit_trace(self):
@@ -216,7 +230,8 @@ class Habits(unittest.TestCase):
                 file.seek(0)
                 again = torch.jit.load(file)
                 for batch in (1, B, 5):
-                    self.assertSame(gradients(again, inputs(7, batch=batch)), gradients(module, inputs(7, batch=batch)))
+                    self.assertSame(gradients(again, inputs(7, batch=batch)),
+                                    gradients(module, inputs(7, batch=batch)))
 
     def test_make_fx(self):
         from torch.fx.experimental.proxy_tensor import make_fx
@@ -240,8 +255,10 @@ class Habits(unittest.TestCase):
         x = inputs(batch=1).expand(3, 1, N, E)
         for what, call in {
             "module": layer("skyformer"), "dropout": layer("softmax", attention_dropout=0.5),
-            "function": lambda x: skytape.torch.attention("performer", x[:, None], x[:, None], x[:, None], training=True),
-            "seed": lambda x: skytape.torch.attention("softmax", x[:, None], x[:, None], x[:, None], seed=4, training=True, attention_dropout=0.5),
+            "function": lambda x: skytape.torch.attention(
+                "performer", x[:, None], x[:, None], x[:, None], training=True),
+            "seed": lambda x: skytape.torch.attention(
+                "softmax", x[:, None], x[:, None], x[:, None], seed=4, training=True, attention_dropout=0.5),
         }.items():
             with self.subTest(what):
                 if what != "seed":
@@ -253,7 +270,8 @@ class Habits(unittest.TestCase):
                 self.assertEqual((apart[0] == apart[1]).all(), what == "seed")
                 torch._dynamo.reset()
                 for randomness in ("same", "different"):
-                    compiled = torch.compile(torch.vmap(call, randomness=randomness), fullgraph=True, backend="aot_eager")
+                    compiled = torch.compile(torch.vmap(call, randomness=randomness), fullgraph=True,
+                                             backend="aot_eager")
                     torch.manual_seed(8)
                     eager = torch.vmap(call, randomness=randomness)(x)
                     torch.manual_seed(8)
@@ -265,19 +283,22 @@ class Habits(unittest.TestCase):
         for name in FEW:
             for training in (False, True):
                 with self.subTest(name, training=training):
-                    module = layer(name, **({"attention_dropout": 0} if name == "softmax" else {})).double().train(training)
+                    module = layer(name, **({"attention_dropout": 0} if name == "softmax" else {}))
+                    module.double().train(training)
                     if training and name in ("skyformer", "performer", "routing", "reformer"):
                         continue  # they draw anew, or move, at each call
                     parameters, x = dict(module.named_parameters()), inputs(dtype=torch.float64)
 
                     def loss(parameters, example):
                         return functional_call(module, parameters, (example[None],)).square().sum()
-                    found = vmap(grad(loss), in_dims=(None, 0))({key: p.detach() for key, p in parameters.items()}, x)
+                    found = vmap(grad(loss), in_dims=(None, 0))(
+                        {key: p.detach() for key, p in parameters.items()}, x)
                     for i in range(B):
                         alone = gradients(module, x[i:i + 1])
                         for key in parameters:
                             expected = alone.get(key, torch.zeros_like(parameters[key]))
-                            self.assertLess((found[key][i] - expected).abs().max(), 1e-9 * (1 + expected.abs().max()), key)
+                            self.assertLess((found[key][i] - expected).abs().max(),
+                                            1e-9 * (1 + expected.abs().max()), key)
 
     def test_jacrev(self):
         from torch.func import jacrev
@@ -305,19 +326,25 @@ class Habits(unittest.TestCase):
 
     def test_transformer_encoder_layer(self):
         page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {}
-        lines, = re.findall(r"```python\n(import skytape.torch, torch\nclass SelfAttention.*?)```", page, re.S)
+        lines, = re.findall(r"```python\n(import skytape.torch, torch\nclass SelfAttention.*?)```",
+                            page, re.S)
         exec(lines.replace("skyformer", "softmax"), names)
-        ours, theirs = names["encoder"], nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 2, dropout=0, batch_first=True), 6)
+        ours, theirs = names["encoder"], nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(64, 2, dropout=0, batch_first=True), 6)
         for mine, other in zip(ours.layers, theirs.layers):
-            other.load_state_dict({**other.state_dict(), **{key: value for key, value in mine.state_dict().items() if "self_attn" not in key}})
+            other.load_state_dict({**other.state_dict(), **{
+                key: value for key, value in mine.state_dict().items() if "self_attn" not in key}})
             for kind in ("weight", "bias"):
-                parts = [getattr(projection, kind) for projection in (mine.self_attn.q_proj, mine.self_attn.k_proj, mine.self_attn.v_proj)]
+                parts = [getattr(projection, kind) for projection in (
+                    mine.self_attn.q_proj, mine.self_attn.k_proj, mine.self_attn.v_proj)]
                 getattr(other.self_attn, f"in_proj_{kind}").data = torch.cat(parts).detach()
             other.self_attn.out_proj.load_state_dict(mine.self_attn.out_proj.state_dict())
-        x, padding = normal(B, N, 64, dtype=torch.float32), torch.arange(N)[None, :] >= torch.tensor([[N], [7], [30]])
+        x, padding = (normal(B, N, 64, dtype=torch.float32),
+                      torch.arange(N)[None, :] >= torch.tensor([[N], [7], [30]]))
         for training, grad in ((True, True), (False, True), (False, False)):
             with self.subTest(training=training, grad=grad), torch.set_grad_enabled(grad):
-                both = [encoder.train(training)(x, src_key_padding_mask=padding) for encoder in (ours, theirs)]
+                both = [encoder.train(training)(x, src_key_padding_mask=padding)
+                        for encoder in (ours, theirs)]
                 self.assertLess((both[0] - both[1])[~padding].abs().max(), 1e-4)
         for more in ({"mask": torch.ones(N, N, dtype=torch.bool).triu(1)}, {"is_causal": True}):
             with self.assertRaisesRegex(ValueError, "no method takes attn_mask or is causal"):
@@ -327,17 +354,23 @@ class Habits(unittest.TestCase):
     def test_transformers(self):
         page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {"skytape": skytape}
         lines, = re.findall(r"```python\n(import transformers\n.*?)```", page, re.S)
-        exec(lines.replace("skyformer", "softmax").replace("(num", "(hidden_size=32, num_attention_heads=2, intermediate_size=64, vocab_size=50, num"), names)
-        transformers, ids, real = names["transformers"], torch.arange(B * N).reshape(B, N) % 40 + 4, torch.arange(N) < torch.tensor([[N], [7], [30]])
-        esm = transformers.EsmConfig(**{key: getattr(names["config"], key) for key in ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "num_hidden_layers")},
-                                     position_embedding_type="rotary", pad_token_id=1, token_dropout=False, attn_implementation="softmax")  # scales queries itself
+        exec(lines.replace("skyformer", "softmax").replace(
+            "(num", "(hidden_size=32, num_attention_heads=2, intermediate_size=64, vocab_size=50, num"),
+             names)
+        transformers, ids, real = (names["transformers"], torch.arange(B * N).reshape(B, N) % 40 + 4,
+                                   torch.arange(N) < torch.tensor([[N], [7], [30]]))
+        sizes = ("hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "num_hidden_layers")
+        esm = transformers.EsmConfig(**{key: getattr(names["config"], key) for key in sizes},
+                                     position_embedding_type="rotary", pad_token_id=1, token_dropout=False,
+                                     attn_implementation="softmax")  # scales queries itself
         for model in (transformers.BertModel(names["config"]).eval(), transformers.EsmModel(esm).eval()):
             ours = model(ids, attention_mask=real.long()).last_hidden_state
             model.set_attn_implementation("sdpa")
             theirs = model(ids, attention_mask=real.long()).last_hidden_state
             with self.subTest(type(model).__name__):
                 self.assertLess((ours - theirs)[real].abs().max(), 1e-5)
-        gpt = transformers.GPT2Model(transformers.GPT2Config(n_embd=32, n_head=2, n_layer=1, vocab_size=50, attn_implementation="softmax"))
+        gpt = transformers.GPT2Model(transformers.GPT2Config(
+            n_embd=32, n_head=2, n_layer=1, vocab_size=50, attn_implementation="softmax"))
         with self.assertRaisesRegex(ValueError, "GPT2Attention: no method is causal or has a window"):
             gpt(ids)
         with self.assertRaisesRegex(ValueError, "no method is causal or has a window"):
@@ -353,7 +386,8 @@ class Habits(unittest.TestCase):
                         out = module(x)
                         self.assertEqual(out.dtype, theirs(x, x, x)[0].dtype)
                     self.assertEqual(gradients(module, x)["x"].dtype, torch.float32)
-                    if not skytape.torch._METHODS[name]["random"] and name not in ("informer", "informer_mask", "routing"):
+                    if (not skytape.torch._METHODS[name]["random"]
+                            and name not in ("informer", "informer_mask", "routing")):
                         self.assertLess((out.float() - module(x)).norm(), 0.05 * module(x).norm())
 
     def test_half_precision(self):
@@ -371,7 +405,8 @@ class Habits(unittest.TestCase):
             q, k, v = (normal(1, 2, 16, 8, seed=seed).requires_grad_() for seed in (1, 2, 3))
             x = normal(1, 16, 16, seed=4) if row["reads_x"] else None
             for change in ("out.add_(1)", "out.mul_(2)", "out[:, :, 0] = 0", "out.zero_()", "v_.add_(1)"):
-                with self.subTest(name, change=change), self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+                with (self.subTest(name, change=change),
+                      self.assertRaisesRegex(RuntimeError, "modified by an inplace operation")):
                     v_ = v * 1
                     out = skytape.torch.attention(name, q, None if row["shared_qk"] else k, v_, x=x)
                     exec(change, {"out": out, "v_": v_})
@@ -394,10 +429,12 @@ class Habits(unittest.TestCase):
     def test_second_derivatives(self):
         for name in FEW:
             with self.subTest(name):
-                module, plain = (layer(name, differentiable=differentiable).double().eval() for differentiable in (True, False))
+                module, plain = (layer(name, differentiable=differentiable).double().eval()
+                                 for differentiable in (True, False))
                 x, direction = inputs(dtype=torch.float64).requires_grad_(), inputs(4, dtype=torch.float64)
                 mine, theirs = gradients(module, x.detach()), gradients(plain, x.detach())
-                mine = {**{key: value * 0 for key, value in theirs.items()}, **mine}  # what nothing reads has none
+                # What nothing reads has none.
+                mine = {**{key: value * 0 for key, value in theirs.items()}, **mine}
                 self.assertSame(mine, theirs, tolerance=1e-10)
                 first, = torch.autograd.grad(module(x).square().sum(), x, create_graph=True)
                 (first * direction).sum().backward()
@@ -413,16 +450,20 @@ class Habits(unittest.TestCase):
         self.assertLess((torch.func.linearize(f, q)[1](q) - slope).abs(), 1e-9)
         self.assertEqual(torch.func.hessian(f)(q).shape, q.shape * 2)
         with self.assertRaisesRegex(skytape.UsageError, "needs draws="):
-            torch.func.grad(lambda q: skytape.torch.attention("skyformer", q, q, q, differentiable=True).sum())(q)
+            torch.func.grad(
+                lambda q: skytape.torch.attention("skyformer", q, q, q, differentiable=True).sum())(q)
         with self.assertRaisesRegex(skytape.UsageError, "drops no weights"):
-            skytape.torch.attention("softmax", q, q, q, training=True, differentiable=True, attention_dropout=0.5)
+            skytape.torch.attention("softmax", q, q, q, training=True, differentiable=True,
+                                    attention_dropout=0.5)
 
     def test_forward_mode(self):
         q = normal(1, 2, 16, 4)
         for name in ("softmax", "skyformer", "vmean"):
             for tracked in (False, True):
-                with self.subTest(name, tracked=tracked), self.assertRaises((RuntimeError, NotImplementedError)):
-                    torch.func.jvp(lambda q: skytape.torch.attention(name, q, q, q), (q.clone().requires_grad_(tracked),), (q,))
+                with (self.subTest(name, tracked=tracked),
+                      self.assertRaises((RuntimeError, NotImplementedError))):
+                    torch.func.jvp(lambda q: skytape.torch.attention(name, q, q, q),
+                                   (q.clone().requires_grad_(tracked),), (q,))
             with self.subTest(name), self.assertRaises((RuntimeError, NotImplementedError)):
                 torch.func.hessian(lambda q: skytape.torch.attention(name, q, q, q).sum())(q)
 
@@ -436,8 +477,10 @@ class Habits(unittest.TestCase):
                         module, x = layer(name), inputs().requires_grad_()
                         torch.manual_seed(11)
                         call(module, x).square().sum().backward()
-                        found.append({"x": x.grad, **{key: p.grad for key, p in module.named_parameters() if p.grad is not None}})
-                    if name != "routing":  # as nn.BatchNorm's, its averages move with each forward, of which there are two
+                        found.append({"x": x.grad, **{key: p.grad for key, p in module.named_parameters()
+                                                      if p.grad is not None}})
+                    # As nn.BatchNorm's, its averages move with each forward, of which there are two.
+                    if name != "routing":
                         self.assertSame(*found)
 
     def test_offloaded_activations(self):
@@ -483,8 +526,10 @@ class Habits(unittest.TestCase):
     def test_state_dict_of_another_length(self):
         loaded = []
         for name in METHODS:
-            module, longer = (skytape.torch.Attention(name, E, HEADS, length=length).eval() for length in (N, 40 * N))
-            shapes, others = ({key: value.shape for key, value in each.state_dict().items()} for each in (module, longer))
+            module, longer = (skytape.torch.Attention(name, E, HEADS, length=length).eval()
+                              for length in (N, 40 * N))
+            shapes, others = ({key: value.shape for key, value in each.state_dict().items()}
+                              for each in (module, longer))
             with self.subTest(name):
                 if shapes == others:
                     longer.load_state_dict(module.state_dict())
@@ -508,12 +553,15 @@ class Habits(unittest.TestCase):
         q = torch.empty(2, 2, 8, 4, device="meta")
         for name, more, said in [
             ("softmax", {"v": q[0]}, r"softmax: v: expected \[B, H, N, D\], got float32 \[2, 8, 4\]$"),
-            ("softmax", {"q": q[:, :, 1:]}, r"softmax: q: expected v's shape \[2, 2, 8, 4\], got float32 \[2, 2, 7, 4\]$"),
+            ("softmax", {"q": q[:, :, 1:]},
+             r"softmax: q: expected v's shape \[2, 2, 8, 4\], got float32 \[2, 2, 7, 4\]$"),
             ("softmax", {"k": None}, "softmax: k is missing$"),
             ("softmax", {"attention_dropout": 2}, "attention_dropout: expected 0..0.99, got '2'"),
-            ("synthesizer", {"x": q[0, :, 1:]}, r"synthesizer: x: expected \[B, N, E\] = \[2, 8, E\], got float32 \[2, 7, 4\]$"),
+            ("synthesizer", {"x": q[0, :, 1:]},
+             r"synthesizer: x: expected \[B, N, E\] = \[2, 8, E\], got float32 \[2, 7, 4\]$"),
             ("linformer", {"length": 4}, "linformer: length is 4, but v has N = 8$"),
-            ("linformer", {"parameters": {"E": q[0, 0]}, "features": 3}, r"'E': expected float32 \[3, 8\], got float32 \[8, 4\]$"),
+            ("linformer", {"parameters": {"E": q[0, 0]}, "features": 3},
+             r"'E': expected float32 \[3, 8\], got float32 \[8, 4\]$"),
         ]:
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                 skytape.torch.attention(name, **{"q": q, "k": q, "v": q, **more})
@@ -568,7 +616,8 @@ class Habits(unittest.TestCase):
                 left = first.train()(x)
                 torch.manual_seed(1)
                 self.assertTrue((left == again.train()(x)).all())
-        chosen = [skytape.torch.Attention("linformer", E, HEADS, length=N, features=8, seed=42) for _ in range(2)]
+        chosen = [skytape.torch.Attention("linformer", E, HEADS, length=N, features=8, seed=42)
+                  for _ in range(2)]
         self.assertTrue((chosen[0].E == chosen[1].E).all() if hasattr(chosen[0], "E") else True)
 
     def test_no_dropout_unless_asked(self):
@@ -592,7 +641,8 @@ class Habits(unittest.TestCase):
                 other = module(x.masked_fill(padding[:, :, None], 5), key_padding_mask=padding)
                 alone = torch.cat([module(x[i:i + 1], key_padding_mask=padding[i:i + 1]) for i in range(B)])
                 for changed in (other, alone):
-                    self.assertLess(((out - changed) * ~padding[:, :, None]).abs().max(), 1e-5 * out.abs().max())
+                    self.assertLess(((out - changed) * ~padding[:, :, None]).abs().max(),
+                                    1e-5 * out.abs().max())
 
     def test_subclasses(self):
         class Tagged(torch.Tensor):
@@ -647,57 +697,3 @@ class Habits(unittest.TestCase):
             return int(pathlib.Path("/proc/self/statm").read_text().split()[1]) * 4096
         module, x = skytape.torch.Attention("skyformer", 8, 2, features=4), torch.ones(1, 16, 8)
         self.assertLess(-resident_after(1000) + resident_after(10000), 2 << 20)
-
-
-LOADER = '''
-import sys, torch, skytape.torch
-
-class Rows(torch.utils.data.Dataset):
-    def __len__(self):
-        return 6
-    def __getitem__(self, i):
-        x = torch.full((1, 2, 512, 16), i / 7)
-        return skytape.torch.attention("softmax", x, x, x)[0]
-
-if __name__ == "__main__":
-    rows = Rows()
-    expected = [rows[i] for i in range(6)]  # the parent has computed before
-    loader = torch.utils.data.DataLoader(rows, 2, num_workers=2, multiprocessing_context=sys.argv[1], timeout=120)
-    found = torch.cat(list(loader))
-    assert (found - torch.stack(expected)).abs().max() < 1e-6
-    print("ok")
-'''
-DDP = '''
-import os, pathlib, sys, torch, torch.distributed as dist, torch.multiprocessing as mp, skytape.torch
-from torch.nn.parallel import DistributedDataParallel
-
-def work(rank, folder):
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    torch.manual_seed(3 + rank)  # DDP gives all the weights, buffers and seed of the first
-    module = skytape.torch.Attention("linformer", 16, 2, length=32, features=8)
-    parallel = DistributedDataParallel(module)
-    x = torch.randn(2, 4, 32, 16, generator=torch.Generator().manual_seed(1))
-    parallel(x[rank]).square().mean().backward()
-    mine = [p.grad for p in module.parameters()]
-    both = torch.cat([x[0], x[1]])
-    module.zero_grad()
-    module(both).square().mean().backward()
-    assert all((a - p.grad).abs().max() < 1e-6 for a, p in zip(mine, module.parameters()))
-    pathlib.Path(folder, f"done{rank}").touch()
-    dist.destroy_process_group()
-
-if __name__ == "__main__":
-    mp.spawn(work, (sys.argv[1],), 2)
-    assert all(pathlib.Path(sys.argv[1], f"done{rank}").exists() for rank in (0, 1))
-    print("ok")
-'''
-
-
-def run_script(text, *arguments):
-    """Returns the output of a script, after its end."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder, "script.py")
-        file.write_text(text)
-        done = subprocess.run([sys.executable, "-W", "ignore", file, *arguments], capture_output=True, text=True, timeout=300,
-                              env={**os.environ, "OMP_NUM_THREADS": "2"})
-        return (done.stdout.strip().split("\n") or [""])[-1] if done.returncode == 0 else done.stdout + done.stderr

@@ -30,11 +30,12 @@ if HAS_TORCH:
 if HAS_JAX:
     import skytape.jax
 
-INTERNAL = ("incompatible function", "bad_cast", "M_range_check", "nanobind", "std::", "basic_string", "try and catch", "C++",
-            "@cpu", "f32[", "f64[", "i32[")
+INTERNAL = ("incompatible function", "bad_cast", "M_range_check", "nanobind", "std::", "basic_string",
+            "try and catch", "C++", "@cpu", "f32[", "f64[", "i32[")
 A = np.random.default_rng(0).standard_normal((1, 2, 16, 4))
-WRONG = [None, 3, -1, 2.5, "softmax", b"x", [], [1.0], [[1], [2, 3]], {}, {"a": 1}, object(), A, A.astype(np.int64), A[0],
-         A.astype(np.complex128), np.array(["a"]), np.array([None]), np.float32(2), float("nan"), 2**70, lambda *a: None]
+WRONG = [None, 3, -1, 2.5, "softmax", b"x", [], [1.0], [[1], [2, 3]], {}, {"a": 1}, object(), A,
+         A.astype(np.int64), A[0], A.astype(np.complex128), np.array(["a"]), np.array([None]), np.float32(2),
+         float("nan"), 2**70, lambda *a: None]
 
 
 class Kinds(unittest.TestCase):
@@ -65,7 +66,8 @@ class Kinds(unittest.TestCase):
         for key in ("x", "length", "parameters", "draws", "attention_dropout"):
             for wrong in WRONG:
                 self.attempt(key, lambda: skytape.attention("softmax", A, A, A, **{key: wrong}))
-                self.attempt(key, lambda: skytape.attention("linformer", A, A, A, features=8, **{key: {"E": wrong} if key != "length" else wrong}))
+                self.attempt(key, lambda: skytape.attention(
+                    "linformer", A, A, A, features=8, **{key: {"E": wrong} if key != "length" else wrong}))
         self.each_argument("set_threads", skytape.set_threads, ["two"])
 
     def test_tape(self):
@@ -84,13 +86,15 @@ class Kinds(unittest.TestCase):
         for name in dir(ops):
             function = getattr(ops, name)
             if not name.startswith("_") and callable(function):
-                for arguments in ([], [a], [a, a], [a, 1], [a, 9], [[a], 0], [[], 0], [a, "x"], [3], [A], [skytape.Var()], [a, [1]], [a] * 5):
+                for arguments in ([], [a], [a, a], [a, 1], [a, 9], [[a], 0], [[], 0], [a, "x"], [3], [A],
+                                  [skytape.Var()], [a, [1]], [a] * 5):
                     self.attempt(name, lambda: function(*arguments))
         for returned in (None, 3, [A], [None, None], "ab", A):
             def bad(dy):
                 return returned
             again = skytape.Tape()
-            self.attempt("backward", lambda: again.backward(ops.sum_all(again.record("mine", [again.input(A)], A, bad))))
+            self.attempt("backward", lambda: again.backward(
+                ops.sum_all(again.record("mine", [again.input(A)], A, bad))))
         for wrong in WRONG:
             self.attempt("+", lambda: a + wrong)
             self.attempt("@", lambda: a @ wrong)
@@ -106,16 +110,19 @@ class Kinds(unittest.TestCase):
             self.each_argument(function.__name__, function, ["nowhere"])
 
     def test_texts_that_the_engine_cannot_read_are_errors_of_load(self):
-        for arguments, said in ((("\udc80",), r"load: folder: expected text in UTF-8 without zeros, got '\\udc80'"),
-                                (("a\0b",), r"load: folder: expected text in UTF-8 without zeros, got 'a\\x00b'"),
-                                (("a", "\udc80"), "load: checkpoint: expected text in UTF-8"), (("a", "best", "\udc80"), "load: device: expected text in UTF-8")):
+        for arguments, said in (
+                (("\udc80",), r"load: folder: expected text in UTF-8 without zeros, got '\\udc80'"),
+                (("a\0b",), r"load: folder: expected text in UTF-8 without zeros, got 'a\\x00b'"),
+                (("a", "\udc80"), "load: checkpoint: expected text in UTF-8"),
+                (("a", "best", "\udc80"), "load: device: expected text in UTF-8")):
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                 skytape.load(*arguments)
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch here")
     def test_torch(self):
         t = torch.tensor(A)
-        wrong = [*WRONG, t.int(), t[0], t.to_sparse(), t.bfloat16(), t.bool(), t.clone().requires_grad_(), torch.tensor(1.0)]
+        wrong = [*WRONG, t.int(), t[0], t.to_sparse(), t.bfloat16(), t.bool(), t.clone().requires_grad_(),
+                 torch.tensor(1.0)]
         for i, good in enumerate([["softmax", t, t, t, None, 1, False]] * 7):
             for each in wrong:
                 self.attempt(f"argument {i}", lambda: skytape.torch.attention(*good[:i], each, *good[i + 1:]))
@@ -135,8 +142,9 @@ class Kinds(unittest.TestCase):
         if HAS_TORCH:
             t = torch.tensor(A)
             calls["training"].append(lambda flag: skytape.torch.attention("softmax", t, t, t, training=flag))
-            calls["differentiable"] = [lambda flag: skytape.torch.attention("softmax", t, t, t, differentiable=flag),
-                                       lambda flag: skytape.torch.Attention("softmax", 8, 2, differentiable=flag)]
+            calls["differentiable"] = [
+                lambda flag: skytape.torch.attention("softmax", t, t, t, differentiable=flag),
+                lambda flag: skytape.torch.Attention("softmax", 8, 2, differentiable=flag)]
         if HAS_JAX:
             j = A.astype(np.float32)
             calls["training"].append(lambda flag: skytape.jax.attention("softmax", j, j, j, training=flag))
@@ -144,19 +152,26 @@ class Kinds(unittest.TestCase):
             for good in (False, np.False_, 0, np.int64(0)):
                 call(good)
             for wrong in ("False", "no", None, 2, 1.0, [], np.array([1, 0])):
-                with self.subTest(argument, wrong=wrong), self.assertRaisesRegex(skytape.UsageError, f"{argument}: expected True or False, got "):
+                with self.subTest(argument, wrong=wrong), self.assertRaisesRegex(
+                        skytape.UsageError, f"{argument}: expected True or False, got "):
                     call(wrong)
 
     def test_texts_that_the_engine_would_read_in_part_are_refused(self):
-        calls = [lambda name="skyformer", parameters=None, **options: skytape.attention(name, A, A, A, parameters=parameters, **options)]
+        calls = [lambda name="skyformer", parameters=None, **options: skytape.attention(
+            name, A, A, A, parameters=parameters, **options)]
         if HAS_TORCH:
             t = torch.tensor(A)
-            calls.append(lambda name="skyformer", parameters=None, **options: skytape.torch.attention(name, t, t, t, parameters=parameters, **options))
+            calls.append(lambda name="skyformer", parameters=None, **options: skytape.torch.attention(
+                name, t, t, t, parameters=parameters, **options))
         for call, (said, more) in itertools.product(calls, [
-            (r"options: expected a name, got 'features=4;gamma'", {"features=4;gamma": 0.5}), (r"options: expected a name, got 'features\\n'", {"features\n": 4}),
-            (r"options: expected a name, got '\\udc80'", {"\udc80": 4}), (r"features: expected one value, got '4\\x00'", {"features": "4\0"}),
-            (r"features: expected one value, got '\\udc80'", {"features": "\udc80"}), (r"name: expected a method's name, got 'softmax\\x00'", {"name": "softmax\0"}),
-            (r"name: expected a method's name, got '\\udc80'", {"name": "\udc80"}), (r"parameters: expected a name as key, got 'E\\x00'", {"parameters": {"E\0": A}}),
+            (r"options: expected a name, got 'features=4;gamma'", {"features=4;gamma": 0.5}),
+            (r"options: expected a name, got 'features\\n'", {"features\n": 4}),
+            (r"options: expected a name, got '\\udc80'", {"\udc80": 4}),
+            (r"features: expected one value, got '4\\x00'", {"features": "4\0"}),
+            (r"features: expected one value, got '\\udc80'", {"features": "\udc80"}),
+            (r"name: expected a method's name, got 'softmax\\x00'", {"name": "softmax\0"}),
+            (r"name: expected a method's name, got '\\udc80'", {"name": "\udc80"}),
+            (r"parameters: expected a name as key, got 'E\\x00'", {"parameters": {"E\0": A}}),
             (r"parameters: the method has no 'q', which is an argument", {"parameters": {"q": A}}),
             (r"parameters: the method has no 'mask', which is an argument", {"parameters": {"mask": A}}),
         ]):
@@ -166,7 +181,8 @@ class Kinds(unittest.TestCase):
     def test_an_option_that_is_an_enumerator_is_its_value(self):
         class Form(str, enum.Enum):
             SLIDING = "sliding"
-        found, expected = (skytape.attention("local", A, A, A, block=5, form=form) for form in (Form.SLIDING, "sliding"))
+        found, expected = (skytape.attention("local", A, A, A, block=5, form=form)
+                           for form in (Form.SLIDING, "sliding"))
         self.assertTrue((found == expected).all())
 
     def test_masked_arrays_are_refused_by_name(self):
@@ -174,19 +190,25 @@ class Kinds(unittest.TestCase):
         for i, argument in ((1, "q"), (3, "v"), (4, "mask")):
             call = ["softmax", A, A, A, A[:, 0, :, 0] > 0]
             call[i] = hidden if i < 4 else hidden[:, 0, :, 0] > 0
-            with self.subTest(argument), self.assertRaisesRegex(skytape.UsageError, f"{argument}: expected a plain array, got a masked one"):
+            with self.subTest(argument), self.assertRaisesRegex(
+                    skytape.UsageError, f"{argument}: expected a plain array, got a masked one"):
                 skytape.attention(*call)
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch here")
     def test_sparse_and_nested_tensors_and_those_without_numbers_are_refused_by_name(self):
         t = torch.tensor(A)
-        mask, nested = torch.ones(1, 16, dtype=torch.bool), torch.nested.nested_tensor([t[0], t[0, :, :5]])
+        mask, nested = (torch.ones(1, 16, dtype=torch.bool),
+                        torch.nested.nested_tensor([t[0], t[0, :, :5]]))
         for call in (skytape.attention, skytape.torch.attention):
-            for q, m, said in ((t.to_sparse(), mask, "q: expected a dense tensor, got one of layout torch.sparse_coo"), (nested, mask, "q: expected a dense tensor, got a nested one"),
-                               (t, mask.to_sparse(), "mask: expected a dense tensor, got one of layout torch.sparse_coo")):
+            for q, m, said in (
+                    (t.to_sparse(), mask, "q: expected a dense tensor, got one of layout torch.sparse_coo"),
+                    (nested, mask, "q: expected a dense tensor, got a nested one"),
+                    (t, mask.to_sparse(),
+                     "mask: expected a dense tensor, got one of layout torch.sparse_coo")):
                 with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                     call("softmax", q, t, t, m)
-        with self.assertRaisesRegex(skytape.UsageError, "v: expected a tensor with numbers, got one on the device meta"):
+        with self.assertRaisesRegex(skytape.UsageError, "v: expected a tensor with numbers, "
+                                    "got one on the device meta"):
             skytape.attention("softmax", t, t, t.to("meta"))
 
     @unittest.skipUnless(HAS_JAX, "no JAX here")
@@ -201,13 +223,15 @@ class Kinds(unittest.TestCase):
         for stub in sorted((folder / "_engine").glob("*.pyi")):
             for node in ast.parse(stub.read_text(encoding="utf-8")).body:
                 if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
-                    found[node.name] = {each.name for each in getattr(node, "body", []) if isinstance(each, ast.FunctionDef)}
+                    found[node.name] = {each.name for each in getattr(node, "body", [])
+                                        if isinstance(each, ast.FunctionDef)}
         self.assertTrue((folder / "py.typed").exists())
         for name in dir(ops):
             self.assertTrue(name.startswith("_") or name in found, name)
         for kind in (skytape.Tape, skytape.Var):
             for name in vars(kind):
-                self.assertTrue(name.startswith("_") or name in found[kind.__name__], f"{kind.__name__}.{name}")
+                self.assertTrue(name.startswith("_") or name in found[kind.__name__],
+                                f"{kind.__name__}.{name}")
         self.assertTrue({"__add__", "__rsub__", "__getitem__", "__pow__"} <= found["Var"])
 
     @unittest.skipUnless(importlib.util.find_spec("mypy"), "no mypy here")
@@ -220,9 +244,12 @@ class Kinds(unittest.TestCase):
                               "ops.exp()\n"
                               "ops.exq(x)\n"
                               "Dropout('a')\n", encoding="utf-8")
-            found = subprocess.run([sys.executable, "-m", "mypy", "--follow-imports=silent", "--ignore-missing-imports", "--cache-dir", folder, script],
-                                   capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(pathlib.Path(skytape.__file__).parents[1])})
-        self.assertEqual(re.findall(r"script\.py:(\d+): error", found.stdout), ["4", "5", "6"], found.stdout + found.stderr)
+            found = subprocess.run(
+                [sys.executable, "-m", "mypy", "--follow-imports=silent", "--ignore-missing-imports",
+                 "--cache-dir", folder, script], capture_output=True, text=True,
+                env={**os.environ, "MYPYPATH": str(pathlib.Path(skytape.__file__).parents[1])})
+        self.assertEqual(re.findall(r"script\.py:(\d+): error", found.stdout), ["4", "5", "6"],
+                         found.stdout + found.stderr)
 
     @unittest.skipUnless(importlib.util.find_spec("mypy"), "no mypy here")
     def test_mypy_strict_takes_a_users_program_and_knows_the_results(self):
@@ -238,24 +265,30 @@ class Kinds(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             script = pathlib.Path(folder, "script.py")
             script.write_text("\n".join(lines), encoding="utf-8")
-            done = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--ignore-missing-imports", "--cache-dir", folder, script],
-                                  capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(pathlib.Path(skytape.__file__).parents[1])})
+            done = subprocess.run(
+                [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent",
+                 "--ignore-missing-imports", "--cache-dir", folder, script], capture_output=True, text=True,
+                env={**os.environ, "MYPYPATH": str(pathlib.Path(skytape.__file__).parents[1])})
         said = dict(re.findall(r"script\.py:(\d+): (.*)", done.stdout))
         for number, (line, expected) in enumerate(lines.items(), 1):
             found = said.get(str(number), "")
             with self.subTest(line):
-                self.assertTrue(expected in found and bool(expected) == bool(found) and (expected == "error") == ("error" in found), found)
+                self.assertTrue(expected in found and bool(expected) == bool(found)
+                                and (expected == "error") == ("error" in found), found)
 
     def test_every_public_function_says_the_types_of_its_arguments_and_its_result(self):
         modules = [skytape, *([skytape.torch] if HAS_TORCH else []), *([skytape.jax] if HAS_JAX else [])]
         kinds = [skytape.Run] + [module.Attention for module in modules if hasattr(module, "Attention")]
-        public = [skytape.attention, skytape.vjp, skytape.draws, skytape.set_threads, skytape.load, skytape.results, skytape.curves,
-                  skytape.gradcheck, *(module.attention for module in modules)]
-        public += [each for kind in kinds for name, each in vars(kind).items() if inspect.isfunction(each) and (name == "__init__" or name[0] != "_")]
+        public = [skytape.attention, skytape.vjp, skytape.draws, skytape.set_threads, skytape.load,
+                  skytape.results, skytape.curves, skytape.gradcheck,
+                  *(module.attention for module in modules)]
+        public += [each for kind in kinds for name, each in vars(kind).items()
+                   if inspect.isfunction(each) and (name == "__init__" or name[0] != "_")]
         for each in public:
             with self.subTest(each.__qualname__, module=each.__module__):
                 taken = inspect.signature(each)
-                self.assertNotIn(inspect.Signature.empty, [part.annotation for part in taken.parameters.values() if part.name != "self"])
+                self.assertNotIn(inspect.Signature.empty, [
+                    part.annotation for part in taken.parameters.values() if part.name != "self"])
                 self.assertIsNot(taken.return_annotation, inspect.Signature.empty)
                 self.assertTrue(each.__doc__ or each.__name__ == "__init__")
 
@@ -263,7 +296,8 @@ class Kinds(unittest.TestCase):
         for name in skytape.__all__:
             self.assertTrue(inspect.getdoc(getattr(skytape, name)) or name in ("has_cuda",), name)
         self.assertIn("skytape.torch.Attention", skytape.__doc__)
-        self.assertIn(f"version: {skytape.__version__}\n", (pathlib.Path(__file__).parents[3] / "CITATION.cff").read_text())
+        self.assertIn(f"version: {skytape.__version__}\n",
+                      (pathlib.Path(__file__).parents[3] / "CITATION.cff").read_text())
 
 
 class Arrays(unittest.TestCase):
@@ -276,12 +310,15 @@ class Arrays(unittest.TestCase):
         turned = np.ascontiguousarray(q.swapaxes(1, 2)).swapaxes(1, 2)
         frozen = q.copy()
         frozen.flags.writeable = False
-        for what, array in {"big-endian": q.astype(">f4"), "subclass": q.view(Named), "strided subclass": turned.view(Named),
-                            "strided": turned, "reversed": q[:, ::-1][:, ::-1], "read-only": frozen, "Fortran": np.asfortranarray(q)}.items():
+        for what, array in {"big-endian": q.astype(">f4"), "subclass": q.view(Named),
+                            "strided subclass": turned.view(Named), "strided": turned,
+                            "reversed": q[:, ::-1][:, ::-1], "read-only": frozen,
+                            "Fortran": np.asfortranarray(q)}.items():
             with self.subTest(what):
                 found = skytape.attention("softmax", array, array, array)
                 self.assertTrue((found == expected).all())
-        self.assertLess(abs(skytape.attention("softmax", q.tolist(), q.tolist(), q.tolist()) - expected).max(), 1e-6)
+        self.assertLess(
+            abs(skytape.attention("softmax", q.tolist(), q.tolist(), q.tolist()) - expected).max(), 1e-6)
         for order in "<>":
             half = skytape.attention("softmax", *[q.astype(f"{order}f2")] * 3)
             self.assertEqual(half.dtype, np.float16)
@@ -312,7 +349,8 @@ class Arrays(unittest.TestCase):
             for i, a in enumerate(names):
                 self.assertTrue(arrays[a].flags.writeable, (row["name"], a))
                 for b in names[i + 1:]:
-                    self.assertFalse(arrays[a].size and np.shares_memory(arrays[a], arrays[b]), (row["name"], a, b))
+                    self.assertFalse(arrays[a].size and np.shares_memory(arrays[a], arrays[b]),
+                                     (row["name"], a, b))
 
     def test_values_on_a_tape_are_read_only_and_gradients_are_copies(self):
         tape, array = skytape.Tape(), np.ones(3)
@@ -347,7 +385,9 @@ class Empty(unittest.TestCase):
                 for training in (False, True):
                     with self.subTest(row["name"], sizes=sizes, training=training):
                         q = np.empty(sizes)
-                        more = {"training": training, "x": np.empty((sizes[0], sizes[2], sizes[1] * sizes[3])) if row["reads_x"] else None}
+                        more = {"training": training,
+                                "x": (np.empty((sizes[0], sizes[2], sizes[1] * sizes[3]))
+                                      if row["reads_x"] else None)}
                         given = (q, None if row["shared_qk"] else q, q)
                         if sizes[1] * sizes[3] == 0:
                             with self.assertRaisesRegex(skytape.UsageError, "v: expected heads and a width"):
@@ -378,15 +418,17 @@ class Draws(unittest.TestCase):
                     return skytape.attention(row["name"], q, k, v, seed=9, draws=draws, **more)
                 with self.subTest(row["name"], **options):
                     if given:
-                        self.assertTrue((call(given) == skytape.attention(row["name"], q, k, v, seed=5, **more)).all()
-                                        or "dropout" in str(row["options"]))
+                        self.assertTrue(
+                            (call(given) == skytape.attention(row["name"], q, k, v, seed=5, **more)).all()
+                            or "dropout" in str(row["options"]))
                     for wrong in ({"nosuch": np.ones(3)}, {**given, "nosuch": np.ones(3)},
                                   *({key + "_": value} for key, value in given.items())):
                         with self.assertRaisesRegex(skytape.Error, "draws"):
                             call(wrong)
                     for key, value in given.items():
                         try:
-                            found = call({**given, key: value.astype(np.float64 if value.dtype == np.int32 else np.int32)})
+                            found = call({**given, key: value.astype(
+                                np.float64 if value.dtype == np.int32 else np.int32)})
                         except skytape.Error:
                             continue
                         self.assertTrue((found == call(given)).all(), key)  # nothing reads it in this setting
@@ -436,12 +478,16 @@ class Tapes(unittest.TestCase):
         v = tape.input(x)
         row = np.arange(1.0, 6)
         for what, ours, numpys in [
-            ("array * Var", row * v, row * x), ("Var - list", v - [1, 2, 3, 4, 5], x - [1, 2, 3, 4, 5]), ("list / Var", [1.0] * 5 / v, [1.0] * 5 / x),
-            ("np.float32", np.float32(2) * v + np.int64(1), 2 * x + 1), ("0-d", v / np.array(2.0), x / 2), ("**2", v**2, x**2), ("**3", v**3, x**3),
-            ("**-2", v**-2, x**-2.0), ("**0.5", v**0.5, x**0.5), ("**1.5", v**1.5, x**1.5), ("2**", 2**v, 2**x), ("**Var", v**v, x**x),
-            ("**0", v**0, x**0), ("[1]", v[1], x[1]), ("[-1, 1:3]", v[-1, 1:3], x[-1, 1:3]), ("[..., 2:]", v[..., 2:], x[..., 2:]),
-            ("[None]", v[None, :, 0], x[None, :, 0]), ("sum", v.sum(), x.sum()), ("sum 1", v.sum(1), x.sum(1)), ("mean", v.mean((0, -1)), x.mean((0, -1))),
-            ("keepdims", v.sum(-1, keepdims=True), x.sum(-1, keepdims=True)), ("T", v[0].T, x[0].T), ("reshape", v.reshape(4, 15), x.reshape(4, 15)),
+            ("array * Var", row * v, row * x), ("Var - list", v - [1, 2, 3, 4, 5], x - [1, 2, 3, 4, 5]),
+            ("list / Var", [1.0] * 5 / v, [1.0] * 5 / x),
+            ("np.float32", np.float32(2) * v + np.int64(1), 2 * x + 1), ("0-d", v / np.array(2.0), x / 2),
+            ("**2", v**2, x**2), ("**3", v**3, x**3), ("**-2", v**-2, x**-2.0), ("**0.5", v**0.5, x**0.5),
+            ("**1.5", v**1.5, x**1.5), ("2**", 2**v, 2**x), ("**Var", v**v, x**x), ("**0", v**0, x**0),
+            ("[1]", v[1], x[1]), ("[-1, 1:3]", v[-1, 1:3], x[-1, 1:3]), ("[..., 2:]", v[..., 2:], x[..., 2:]),
+            ("[None]", v[None, :, 0], x[None, :, 0]), ("sum", v.sum(), x.sum()),
+            ("sum 1", v.sum(1), x.sum(1)), ("mean", v.mean((0, -1)), x.mean((0, -1))),
+            ("keepdims", v.sum(-1, keepdims=True), x.sum(-1, keepdims=True)), ("T", v[0].T, x[0].T),
+            ("reshape", v.reshape(4, 15), x.reshape(4, 15)),
         ]:
             with self.subTest(what):
                 self.assertEqual(ours.shape, numpys.shape)
@@ -483,7 +529,8 @@ os._exit(0)
 
 class Process(unittest.TestCase):
     def run_text(self, text, *options):
-        done = subprocess.run([sys.executable, *options, "-c", text], capture_output=True, text=True, timeout=120)
+        done = subprocess.run([sys.executable, *options, "-c", text], capture_output=True, text=True,
+                              timeout=120)
         return done.returncode, done.stdout + done.stderr
 
     def test_a_daemon_thread_at_the_end_does_not_abort(self):
@@ -494,10 +541,11 @@ class Process(unittest.TestCase):
         self.assertEqual((code, said), (0, ""))
 
     def interrupted(self, text, seconds=2):
-        """What the script says when it is interrupted after it has said "begun", and its exit status. Both come
-        within so many seconds."""
+        """What the script says when it is interrupted after it has said "begun", and its exit status. Both
+        come within so many seconds."""
         # Who started the tests in the background may have had the signal ignored.
-        child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        child = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True,
                                  preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
         said = ""
         while not said.endswith("begun\n"):
@@ -512,8 +560,10 @@ class Process(unittest.TestCase):
         return said, child.returncode
 
     def test_ctrl_c_ends_a_long_call_within_a_second(self):
-        long = "import numpy as np, skytape\nq = np.ones((1, 8, 65536, 32), 'f4')\nprint('begun', flush=True)\n"
-        caught = "try: skytape.attention('softmax', q, q, q)\nexcept KeyboardInterrupt: print('interrupted', flush=True)\n"
+        long = ("import numpy as np, skytape\nq = np.ones((1, 8, 65536, 32), 'f4')\n"
+                "print('begun', flush=True)\n")
+        caught = ("try: skytape.attention('softmax', q, q, q)\n"
+                  "except KeyboardInterrupt: print('interrupted', flush=True)\n")
         self.assertEqual(self.interrupted(long + caught), ("interrupted\n", 0))
         self.assertEqual(self.interrupted(long + caught + "raise SystemExit(3)"), ("interrupted\n", 3))
         said, code = self.interrupted(long + "skytape.attention('softmax', q, q, q)")
@@ -521,7 +571,8 @@ class Process(unittest.TestCase):
         self.assertEqual(code, -signal.SIGINT)
 
     def test_ctrl_c_ends_a_long_backward_within_a_second(self):
-        said, code = self.interrupted("import numpy as np, skytape\nfrom skytape import waiting\nattending = waiting.attending\n"
+        said, code = self.interrupted("import numpy as np, skytape\nfrom skytape import waiting\n"
+                                      "attending = waiting.attending\n"
                                       "def announced(v, function, *arguments):\n"
                                       "    if arguments[0].__class__ is dict: print('begun', flush=True)\n"
                                       "    return attending(v, function, *arguments)\n"
@@ -533,7 +584,8 @@ class Process(unittest.TestCase):
     def test_ctrl_c_ends_long_calls_of_pytorch_within_a_second(self):
         start = "import skytape, torch, skytape.torch\nq = torch.ones(1, 4, 24576, 32).requires_grad_()\n"
         for text in ("print('begun', flush=True)\nskytape.torch.attention('softmax', q, q, q)",
-                     "out = skytape.torch.attention('softmax', q, q, q).sum()\nprint('begun', flush=True)\nout.backward()"):
+                     "out = skytape.torch.attention('softmax', q, q, q).sum()\nprint('begun', flush=True)\n"
+                     "out.backward()"):
             said, code = self.interrupted(start + text, 5)  # PyTorch's own end takes a second or two
             self.assertEqual((said.splitlines()[-1], code), ("KeyboardInterrupt", -signal.SIGINT))
 
@@ -544,15 +596,24 @@ class Process(unittest.TestCase):
         self.assertEqual(skytape.waiting.interruptible(skytape._engine.threads), before + 2)
 
     def test_a_child_made_by_fork_computes(self):
-        code, said = self.run_text("import multiprocessing, os, sys, numpy as np\nos.environ['OMP_NUM_THREADS'] = '2'\nimport skytape\nskytape.set_threads(2)\n"
-                                   "q, long = np.ones((4, 2, 512, 32), 'f4'), np.ones((1, 1, 1 << 15, 32), 'f4')\n"
-                                   "def work():\n    skytape.attention('softmax', q, q, q)\n    skytape.attention('vmean', long, long, long)\n    skytape.vjp('skyformer', q, q, q, q)\n"
-                                   "work()\nchild = multiprocessing.get_context('fork').Process(target=work)\nchild.start(); child.join(60)\n"
+        code, said = self.run_text("import multiprocessing, os, sys, numpy as np\n"
+                                   "os.environ['OMP_NUM_THREADS'] = '2'\n"
+                                   "import skytape\nskytape.set_threads(2)\n"
+                                   "q, long = np.ones((4, 2, 512, 32), 'f4'), "
+                                   "np.ones((1, 1, 1 << 15, 32), 'f4')\n"
+                                   "def work():\n    skytape.attention('softmax', q, q, q)\n"
+                                   "    skytape.attention('vmean', long, long, long)\n"
+                                   "    skytape.vjp('skyformer', q, q, q, q)\n"
+                                   "work()\n"
+                                   "child = multiprocessing.get_context('fork').Process(target=work)\n"
+                                   "child.start(); child.join(60)\n"
                                    "sys.exit(child.exitcode != 0)")
         self.assertEqual(code, 0, said)
         # From 3.12 on Python warns of every fork of a process with threads.
         self.assertEqual(self.run_text(FORKS_OF_THREADS, "-W", "ignore::DeprecationWarning"), (0, ""))
-        code, said = self.run_text("import os, skytape\nif os.fork() == 0:\n    try: skytape.set_threads(2)\n    except skytape.UsageError: os._exit(3)\n    os._exit(0)\n"
+        code, said = self.run_text("import os, skytape\n"
+                                   "if os.fork() == 0:\n    try: skytape.set_threads(2)\n"
+                                   "    except skytape.UsageError: os._exit(3)\n    os._exit(0)\n"
                                    "import sys; sys.exit(os.waitstatus_to_exitcode(os.wait()[1]))")
         self.assertEqual(code, 3, said)
 
@@ -564,13 +625,15 @@ class Folders(unittest.TestCase):
             for name, text in (("a", '{"task": "lis'), ("b", '{"task": "listops"}'), ("c", "[1]"), ("d", "")):
                 (root / name).mkdir()
                 (root / name / "config.json").write_text(text)
-            (root / "b" / "result.json").write_text(json.dumps({"label": "好"}, ensure_ascii=False), encoding="utf-8")
+            (root / "b" / "result.json").write_text(json.dumps({"label": "好"}, ensure_ascii=False),
+                                                    encoding="utf-8")
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
                 rows = skytape.results(scratch)
             self.assertEqual([row["run"] for row in rows], [str(root / "b")])
             self.assertEqual(rows[0]["label"], "好")
-            self.assertEqual([str(root / name) in str(each.message) for name, each in zip("acd", said)], [True] * 3)
+            self.assertEqual([str(root / name) in str(each.message) for name, each in zip("acd", said)],
+                             [True] * 3)
             for function in (skytape.results, skytape.curves):
                 with self.assertRaisesRegex(skytape.DataError, "no folder"):
                     function(root / "nowhere")

@@ -61,7 +61,8 @@ class Methods(unittest.TestCase):
             with self.subTest(name):
                 (q, k, v, dout), more = inputs(name)
                 _, gradients = skytape.vjp(name, q, k, v, dout, seed=3, **more)
-                plus, minus = (skytape.attention(name, q, k, v + s * direction, seed=3, **more) for s in (h, -h))
+                plus, minus = (skytape.attention(name, q, k, v + s * direction, seed=3, **more)
+                               for s in (h, -h))
                 numeric = ((plus - minus) / (2 * h) * dout).sum()
                 self.assertLess(abs((gradients["v"] * direction).sum() - numeric) / (1 + abs(numeric)), 1e-6)
 
@@ -105,23 +106,33 @@ class Methods(unittest.TestCase):
             (("skyfomer", Q, K, V), {}, "did you mean 'skyformer'"),
             (("skyformer", Q, K, V), {"featurs": 8}, "did you mean 'features'"),
             (("skyformer", Q, K, V), {"features": 0}, "features"),
-            (("softmax", Q, K, V), {"attn_mask": np.ones((B, N), bool)}, r"attn_mask: expected a number or a text, as options of a method are, got bool \[2, 64\]"),
-            (("softmax", Q[0], K, V[0]), {}, r"softmax: v: expected float32 or float64 \[B, H, N, D\], got float64 \[2, 64, 8\]$"),
-            (("softmax", Q[..., :5], K, V), {}, r"softmax: q: expected v's shape \[2, 2, 64, 8\], got float64 \[2, 2, 64, 5\]$"),
-            (("softmax", Q, K[:, :, 1:], V), {}, r"softmax: k: expected v's shape \[2, 2, 64, 8\], got float64 \[2, 2, 63, 8\]$"),
-            (("softmax", Q.astype(np.float32), K, V), {}, r"q and v differ in dtype or device: q float32 \[2, 2, 64, 8\], v float64"),
-            (("softmax", Q.astype(np.int64), K, V), {}, r"q: expected float32, float64, float16 or bfloat16, got int64 \[2, 2, 64, 8\]"),
+            (("softmax", Q, K, V), {"attn_mask": np.ones((B, N), bool)},
+             r"attn_mask: expected a number or a text, as options of a method are, got bool \[2, 64\]"),
+            (("softmax", Q[0], K, V[0]), {},
+             r"softmax: v: expected float32 or float64 \[B, H, N, D\], got float64 \[2, 64, 8\]$"),
+            (("softmax", Q[..., :5], K, V), {},
+             r"softmax: q: expected v's shape \[2, 2, 64, 8\], got float64 \[2, 2, 64, 5\]$"),
+            (("softmax", Q, K[:, :, 1:], V), {},
+             r"softmax: k: expected v's shape \[2, 2, 64, 8\], got float64 \[2, 2, 63, 8\]$"),
+            (("softmax", Q.astype(np.float32), K, V), {},
+             r"q and v differ in dtype or device: q float32 \[2, 2, 64, 8\], v float64"),
+            (("softmax", Q.astype(np.int64), K, V), {},
+             r"q: expected float32, float64, float16 or bfloat16, got int64 \[2, 2, 64, 8\]"),
             (("softmax", [1.0], K, V), {}, r"q: expected v's shape \[2, 2, 64, 8\], got float64 \[1\]$"),
             (("softmax", [[1.0], [2.0, 3.0]], K, V), {}, "q: expected an array"),
-            (("softmax", Q, K, V, np.ones((B, N + 1), bool)), {}, r"mask: expected \[B, N\] = \[2, 64\], got \[2, 65\]$"),
-            (("softmax", Q, K, V, np.ones((B, N))), {}, r"mask: expected an array of bool \[B, N\], true for a token, false for padding, got float64 \[2, 64\]"),
-            (("softmax", *[Q.astype(np.int32)] * 3), {}, r"v: expected float32 or float64 \[B, H, N, D\], got int32"),
+            (("softmax", Q, K, V, np.ones((B, N + 1), bool)), {},
+             r"mask: expected \[B, N\] = \[2, 64\], got \[2, 65\]$"),
+            (("softmax", Q, K, V, np.ones((B, N))), {}, r"mask: expected an array of bool \[B, N\], "
+             r"true for a token, false for padding, got float64 \[2, 64\]"),
+            (("softmax", *[Q.astype(np.int32)] * 3), {},
+             r"v: expected float32 or float64 \[B, H, N, D\], got int32"),
             (("softmax", Q, K, V), {"seed": -1}, "seed: expected 0 to"),
             (("softmax", None, K, V), {}, "q is missing"),
             (("softmax", Q, None, V), {}, "k is missing"),
             (("reformer", Q, K, V), {}, "k must be None: the method reads none"),
             (("softmax", Q, K, V), {"x": V}, "x must be None"),
-            (("synthesizer", Q, K, V), {"x": V}, r"synthesizer: x: expected \[B, N, E\] = \[2, 64, E\], got float64 \[2, 2, 64, 8\]$"),
+            (("synthesizer", Q, K, V), {"x": V},
+             r"synthesizer: x: expected \[B, N, E\] = \[2, 64, E\], got float64 \[2, 2, 64, 8\]$"),
             (("softmax", Q, K, V), {"length": N - 1}, "length is 63"),
             (("linformer", Q, K, V), {"features": 8, "parameters": {}}, "'E' is missing"),
             (("linformer", Q, K, V), {"features": 8, "parameters": {"E": Q}},
@@ -133,7 +144,8 @@ class Methods(unittest.TestCase):
         with self.assertRaises(ValueError):
             skytape.attention("skyfomer", Q, K, V)
         for dout in (DOUT[..., 0], DOUT.astype(np.float32), 1.0):
-            with self.assertRaisesRegex(skytape.UsageError, r"dout: expected what the output is, float64 \[2, 2, 64, 8\], got float"):
+            with self.assertRaisesRegex(skytape.UsageError, "dout: expected what the output is, "
+                                        r"float64 \[2, 2, 64, 8\], got float"):
                 skytape.vjp("softmax", Q, K, V, dout)
 
     def test_arrays_are_read_in_place_and_strided_ones_as_they_are(self):
@@ -143,7 +155,8 @@ class Methods(unittest.TestCase):
         self.assertEqual(leaf.value[0, 0, 0, 0], 7)
         turned = np.ascontiguousarray(K.swapaxes(1, 2)).swapaxes(1, 2)
         self.assertFalse(turned.flags.c_contiguous)
-        self.assertTrue((skytape.attention("softmax", Q, turned, V) == skytape.attention("softmax", Q, K, V)).all())
+        self.assertTrue((skytape.attention("softmax", Q, turned, V) ==
+                         skytape.attention("softmax", Q, K, V)).all())
 
     def test_arrays_live_as_long_as_tensors_need_them_and_no_longer(self):
         class Watched(np.ndarray):
@@ -210,22 +223,29 @@ class Methods(unittest.TestCase):
         from skytape.jax import attention
         q, x = Q.astype("f4"), np.ones((B, N - 1, 8), "f4")
         for name, more, said in [
-            ("softmax", {"k": q[:, :, 1:]}, r"k: expected v's shape \[2, 2, 64, 8\], got float32 \[2, 2, 63, 8\]$"),
+            ("softmax", {"k": q[:, :, 1:]},
+             r"k: expected v's shape \[2, 2, 64, 8\], got float32 \[2, 2, 63, 8\]$"),
             ("softmax", {"q": q[:1]}, r"q: expected v's shape \[2, 2, 64, 8\], got float32 \[1, 2, 64, 8\]$"),
-            ("softmax", {"mask": np.ones((B, 3), bool)}, r"mask: expected \[B, N\] = \[2, 64\], got bool \[2, 3\]$"),
+            ("softmax", {"mask": np.ones((B, 3), bool)},
+             r"mask: expected \[B, N\] = \[2, 64\], got bool \[2, 3\]$"),
             ("synthesizer", {"x": x}, r"x: expected \[B, N, E\] = \[2, 64, E\], got float32 \[2, 63, 8\]$"),
             ("softmax", {"k": "x"}, "k: expected an array of JAX, or what makes one, got str: "),
             ("softmax", {"q": {"a": q}}, "q: expected an array of JAX, or what makes one, got dict: "),
             ("softmax", {"mask": "x"}, "mask: expected an array of JAX, or what makes one, got str: "),
-            ("linformer", {"parameters": {"E": "x"}}, "E: expected an array of JAX, or what makes one, got str: "),
-            ("softmax", {"v": q.astype(int)}, r"v: expected floating-point numbers, got int32 \[2, 2, 64, 8\]$"),
+            ("linformer", {"parameters": {"E": "x"}},
+             "E: expected an array of JAX, or what makes one, got str: "),
+            ("softmax", {"v": q.astype(int)},
+             r"v: expected floating-point numbers, got int32 \[2, 2, 64, 8\]$"),
             ("softmax", {"v": None}, "softmax: v is missing$"),
             ("softmaks", {}, "did you mean 'softmax'"),
             ("skyformer", {"featurs": 3}, "did you mean 'features'"),
-            ("linformer", {"features": 8, "parameters": {"E": q[0, 0]}}, r"'E': expected float32 \[8, 64\], got float32 \[64, 8\]$"),
+            ("linformer", {"features": 8, "parameters": {"E": q[0, 0]}},
+             r"'E': expected float32 \[8, 64\], got float32 \[64, 8\]$"),
             ("reformer", {}, "k must be None"),
-            ("skyformer", {"seed": jax.numpy.float32(1.5)}, r"seed: expected one whole number, got float32 \[\]$"),
-            ("skyformer", {"seed": jax.numpy.array([1, 2])}, r"seed: expected one whole number, got int32 \[2\]$"),
+            ("skyformer", {"seed": jax.numpy.float32(1.5)},
+             r"seed: expected one whole number, got float32 \[\]$"),
+            ("skyformer", {"seed": jax.numpy.array([1, 2])},
+             r"seed: expected one whole number, got int32 \[2\]$"),
             ("skyformer", {"seed": 2**64}, r"seed: expected 0 to 2\^64 - 1, got 18446744073709551616$"),
             ("softmax", {"length": 80.9}, "length: expected a whole number, got 80.9$"),
             ("linformer", {"parameters": {1: q}}, "parameters: expected a name as key, got 1$"),
@@ -251,16 +271,20 @@ class Methods(unittest.TestCase):
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
     def test_jax_on_one_core_and_from_several_threads_does_not_wait_for_itself(self):
-        text = ("import os, sys, threading\nif sys.argv[1] == 'core': os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        text = ("import os, sys, threading\n"
+                "if sys.argv[1] == 'core': os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
                 "import skytape.jax, jax, jax.numpy as jnp\nq = jnp.ones((2, 4, 512, 64))\n"
                 "f = jax.jit(jax.grad(lambda q: skytape.jax.attention('vmean', q * 2, q, q).sum()))\n"
                 "def work():\n    y = q\n    for _ in range(20): y = f(y + 1)\n    print(y.shape)\n"
-                "threads = [threading.Thread(target=work) for _ in range(1 if sys.argv[1] == 'core' else 6)]\n"
+                "threads = [threading.Thread(target=work) "
+                "for _ in range(1 if sys.argv[1] == 'core' else 6)]\n"
                 "[thread.start() for thread in threads]\n[thread.join() for thread in threads]")
         for what in ("core", "threads"):
             with self.subTest(what):
-                done = subprocess.run([sys.executable, "-c", text, what], capture_output=True, text=True, timeout=300)
-                self.assertEqual((done.returncode, done.stdout.count("(2, 4, 512, 64)")), (0, 1 if what == "core" else 6), done.stderr)
+                done = subprocess.run([sys.executable, "-c", text, what], capture_output=True, text=True,
+                                      timeout=300)
+                self.assertEqual((done.returncode, done.stdout.count("(2, 4, 512, 64)")),
+                                 (0, 1 if what == "core" else 6), done.stderr)
 
     @unittest.skipUnless(importlib.util.find_spec("jax"), "no JAX here")
     def test_second_derivatives_under_jax_are_an_error_that_says_so(self):
@@ -270,8 +294,10 @@ class Methods(unittest.TestCase):
 
         def loss(q):
             return (attention("softmax", q, q, q)**2).sum()
-        for second in (jax.hessian(loss), jax.grad(lambda q: jax.grad(loss)(q).sum()), jax.jit(jax.jacrev(jax.grad(loss)))):
-            with self.assertRaisesRegex(NotImplementedError, "attention by softmax has first derivatives of reverse mode alone"):
+        for second in (jax.hessian(loss), jax.grad(lambda q: jax.grad(loss)(q).sum()),
+                       jax.jit(jax.jacrev(jax.grad(loss)))):
+            with self.assertRaisesRegex(NotImplementedError,
+                                        "attention by softmax has first derivatives of reverse mode alone"):
                 second(q)
         self.assertEqual(jax.jit(jax.vmap(jax.grad(loss)))(q[None]).shape, (1, *q.shape))
 
@@ -282,10 +308,13 @@ class Methods(unittest.TestCase):
         q, projection = Q.astype("f4"), np.ones((6, 8), "f4")
 
         def loss(projection, q):
-            return (attention("performer", q, q, q, parameters={"projection": projection}, features=6)**2).sum()
-        for gradient in (jax.grad(loss), jax.jit(jax.grad(lambda projection, q: loss(projection * 2, q))), jax.grad(jax.checkpoint(loss)),
+            return (attention("performer", q, q, q, parameters={"projection": projection},
+                              features=6)**2).sum()
+        for gradient in (jax.grad(loss), jax.jit(jax.grad(lambda projection, q: loss(projection * 2, q))),
+                         jax.grad(jax.checkpoint(loss)),
                          lambda projection, q: jax.vmap(jax.grad(loss), (0, None))(projection[None], q)):
-            with self.assertRaisesRegex(skytape.UsageError, "projection: its gradient is wanted, but performer does not train it"):
+            with self.assertRaisesRegex(skytape.UsageError, "projection: its gradient is wanted, "
+                                        "but performer does not train it"):
                 gradient(projection, q)
         found = jax.grad(loss, argnums=1)(projection, q)
         both = jax.grad(lambda both: loss(jax.lax.stop_gradient(both[0]), both[1]))((projection, q))

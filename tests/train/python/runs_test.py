@@ -36,7 +36,8 @@ class ByTheProgram(unittest.TestCase):
 
     @classmethod
     def program(cls, *arguments, program=PROGRAM):
-        return subprocess.run([program, *arguments], cwd=cls.folder, check=True, capture_output=True, text=True).stdout
+        return subprocess.run([program, *arguments], cwd=cls.folder, check=True, capture_output=True,
+                              text=True).stdout
 
 
 class Runs(ByTheProgram):
@@ -49,8 +50,9 @@ class Runs(ByTheProgram):
         cls.program("data", "--task", "tsv", "--from", "rows.tsv")
         for name, method in (("a", "softmax"), ("drawn", "skyformer")):
             features = ["--features", "3"] if name == "drawn" else []
-            cls.program("train", "--task", "tsv", "--attention", method, "--steps", "4", "--seed", "7", *features,
-                        "--recipe", "skyformer", "--batch", "8", "--set", "max_length=64", "--out", f"runs/{name}")
+            cls.program("train", "--task", "tsv", "--attention", method, "--steps", "4", "--seed", "7",
+                        *features, "--recipe", "skyformer", "--batch", "8", "--set", "max_length=64",
+                        "--out", f"runs/{name}")
 
     def test_predictions_are_the_programs(self):
         texts = ["day 3 fine", "day 4 cold and grey and long"]
@@ -76,8 +78,9 @@ class Runs(ByTheProgram):
         for layer in range(2):
             for head in range(2):
                 with self.subTest(layer=layer, head=head):
-                    self.program("matrix", "--run", "runs/drawn", "--sentence", text, "--attention", "vmean", "--layer", str(layer),
-                                 "--head", str(head), "--seed", "7", "--out", f"matrix{layer}{head}", program=LABORATORY)
+                    self.program("matrix", "--run", "runs/drawn", "--sentence", text, "--attention", "vmean",
+                                 "--layer", str(layer), "--head", str(head), "--seed", "7",
+                                 "--out", f"matrix{layer}{head}", program=LABORATORY)
                     study, = (self.folder / f"matrix{layer}{head}").glob("*.json")
                     matrices = json.loads(study.read_text(encoding="utf-8"))["details"]["results"]
                     own, = (each for each in matrices if each["method"] == "skyformer (trained)")
@@ -91,7 +94,8 @@ class Runs(ByTheProgram):
         self.assertEqual(list(mask.sum(1)), [len("day 3"), len("fine")])
         self.assertEqual(abs(encoding[1][~mask[1]]).sum(), 0)
         x = encoding[:, None]  # [B, 1, N, E]
-        self.assertTrue((skytape.attention("softmax", x, x, x, mask=mask)[1, :, 0] != skytape.attention("softmax", x, x, x)[1, :, 0]).any())
+        self.assertTrue((skytape.attention("softmax", x, x, x, mask=mask)[1, :, 0] !=
+                         skytape.attention("softmax", x, x, x)[1, :, 0]).any())
         self.assertEqual(run.encode([])[1].dtype, bool)
         maps = run.attention_maps("day 3 fine")
         self.assertEqual(len(maps), 2)
@@ -101,21 +105,25 @@ class Runs(ByTheProgram):
         run, texts = skytape.load(self.folder / "runs/drawn"), ["day 3 fine", "day 4 cold and grey and long"]
         saved = weights(self.folder / "runs/drawn/best.safetensors")
         encoding, _ = run.encode(texts)  # [B, N, E], of max_length = 64 nominal tokens
-        first, last = ((saved[f"seq_classifer.mlpblock.{i}.weight"].T, saved[f"seq_classifer.mlpblock.{i}.bias"]) for i in (0, 2))
+        first, last = ((saved[f"seq_classifer.mlpblock.{i}.weight"].T,
+                        saved[f"seq_classifer.mlpblock.{i}.bias"]) for i in (0, 2))
         hidden = np.maximum(encoding.sum(1) / 64 @ first[0] + first[1], 0)
         scores = np.exp(hidden @ last[0] + last[1])
         self.assertLess(abs(scores / scores.sum(1, keepdims=True) - run.predict(texts)[1]).max(), 1e-6)
 
     def test_texts_that_utf_8_does_not_have_are_errors_that_name_them(self):
         run = skytape.load(self.folder / "runs/a")
-        for call, said in ((lambda: run.predict(["day 3", "a\udc80"]), r"predict: texts\[1\]"), (lambda: run.encode(["a\udc80"]), r"encode: texts\[0\]"),
+        for call, said in ((lambda: run.predict(["day 3", "a\udc80"]), r"predict: texts\[1\]"),
+                           (lambda: run.encode(["a\udc80"]), r"encode: texts\[0\]"),
                            (lambda: run.attention_maps("a\udc80"), "attention_maps: text")):
-            with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said + r": expected text that UTF-8 has, got '\\udc80' at place 1$"):
+            with self.subTest(said), self.assertRaisesRegex(
+                    skytape.UsageError, said + r": expected text that UTF-8 has, got '\\udc80' at place 1$"):
                 call()
 
     def test_results_are_rows_and_curves(self):
         rows = skytape.results(self.folder)
-        self.assertEqual([(row["attention"], row["seed"]) for row in rows], [("softmax", 7), ("skyformer", 7)])
+        self.assertEqual([(row["attention"], row["seed"]) for row in rows],
+                         [("softmax", 7), ("skyformer", 7)])
         self.assertIn("test_accuracy", " ".join(rows[0]))
         self.assertEqual(skytape.curves(self.folder / "runs/a")[-1]["kind"], "final")
 

@@ -36,14 +36,16 @@ class Tapes(unittest.TestCase):
         self.assertLess(abs((positive ** np.array([2.0, 3.0, -1.0])).value - [0.25, 8, 1 / 3]).max(), 1e-12)
         self.assertEqual(list((x ** 2).value), [4, 0, 9])
         self.assertLess(abs((2 ** x).value - [0.25, 1, 8]).max(), 1e-12)
-        for call in (lambda: x ** np.array([2.0, 2.0, 2.0]), lambda: x ** x, lambda: 0 ** x, lambda: (-2) ** x):
+        for call in (lambda: x ** np.array([2.0, 2.0, 2.0]), lambda: x ** x, lambda: 0 ** x,
+                     lambda: (-2) ** x):
             with self.assertRaisesRegex(skytape.UsageError, "the base must be positive"):
                 call()
 
     def test_powers_need_a_finite_exponent(self):
         x = skytape.Tape().input(np.ones(3))
         for exponent in (np.inf, -np.inf, np.nan):
-            with self.assertRaisesRegex(skytape.UsageError, rf"\*\*: expected a finite number or an array as exponent, got {exponent}$"):
+            with self.assertRaisesRegex(skytape.UsageError, r"\*\*: expected a finite number or an array "
+                                        rf"as exponent, got {exponent}$"):
                 x ** exponent
 
     def test_whole_numbers_of_any_width_and_half_precision_are_taken(self):
@@ -53,7 +55,8 @@ class Tapes(unittest.TestCase):
             self.assertTrue((ops.gather_rows(x, np.array([0, 2], kind)).value == A[[0, 2]]).all(), kind)
         self.assertEqual(tape.input(A.astype("f2")).dtype, np.float32)
         for kind in ("i8", "u8"):
-            with self.assertRaisesRegex(skytape.UsageError, "array: expected whole numbers of 32 bits, got 0 to 1099511627776"):
+            with self.assertRaisesRegex(skytape.UsageError, "array: expected whole numbers of 32 bits, "
+                                        "got 0 to 1099511627776"):
                 ops.gather_rows(x, np.array([0, 1 << 40], kind))
         self.assertTrue(((x + np.array(1 << 40)).value == A + (1 << 40)).all())
 

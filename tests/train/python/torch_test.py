@@ -26,8 +26,10 @@ import listops  # noqa: E402
 
 B, H, N, D = 1, 2, 64, 4
 WHOLE = os.environ.get("SKYTAPE_TESTS") == "whole"
-# With parameters, with buffers, with draws, with running averages, reading x, sharing q and k, and none of these.
-SOME = ("softmax", "skyformer", "linformer", "performer", "routing", "synthesizer", "reformer", "luna", "bigbird")
+# With parameters, with buffers, with draws, with running averages, reading x, sharing q and k, and none of
+# these.
+SOME = ("softmax", "skyformer", "linformer", "performer", "routing", "synthesizer", "reformer", "luna",
+        "bigbird")
 METHODS = tuple(row["name"] for row in skytape.methods() if WHOLE or row["name"] in SOME)
 
 
@@ -78,13 +80,16 @@ class Torch(unittest.TestCase):
             for training in (False, True):
                 with self.subTest(name, training=training, **options):
                     averages = [key for key in own if key == "centroids"] if training else []
-                    settings = skytape.torch._settings(training, 0, list(own) or None, averages, [], skytape._texts(options))
+                    settings = skytape.torch._settings(training, 0, list(own) or None, averages, [],
+                                                       skytape._texts(options))
                     taken = (*(arrays[key] for key in "vqkx"), torch.arange(N)[None] < 40, torch.tensor([7]),
                              list(own.values()), [], settings)
                     torch.library.opcheck(getattr(torch.ops.skytape, name).default, (*taken, True))
-                    taken = torch.utils._pytree.tree_map(lambda t: t.detach() if isinstance(t, torch.Tensor) else t, taken)
+                    taken = torch.utils._pytree.tree_map(
+                        lambda t: t.detach() if isinstance(t, torch.Tensor) else t, taken)
                     torch.library.opcheck(getattr(torch.ops.skytape, f"{name}_backward").default,
-                                          (normal(B, H, N, D, seed=9), torch.empty(0, dtype=torch.int32), *taken))
+                                          (normal(B, H, N, D, seed=9), torch.empty(0, dtype=torch.int32),
+                                           *taken))
 
     def test_arguments_that_are_none_are_errors_that_name_them(self):
         x = normal(1, 2, 8, 4)
@@ -109,10 +114,12 @@ class Torch(unittest.TestCase):
                 skytape.torch.attention("skyformer", **{"q": x, "k": x, "v": x, **more})
         for differentiable in (False, True):
             with self.assertRaisesRegex(skytape.UsageError, "attention_dropout: expected 0..0.99, got 'abc'"):
-                skytape.torch.attention("softmax", x, x, x, training=True, attention_dropout="abc", differentiable=differentiable)
+                skytape.torch.attention("softmax", x, x, x, training=True, attention_dropout="abc",
+                                        differentiable=differentiable)
         for length in (0, -3):
             for name in ("softmax", "linformer"):
-                with self.assertRaisesRegex(skytape.UsageError, rf"length: expected 1 to 2\^63 - 1, got {length}$"):
+                with self.assertRaisesRegex(skytape.UsageError,
+                                            rf"length: expected 1 to 2\^63 - 1, got {length}$"):
                     skytape.torch.Attention(name, 8, H, length=length)
 
     def test_gradients_that_a_method_does_not_have_are_refused_and_differentiable_has_them(self):
@@ -123,19 +130,25 @@ class Torch(unittest.TestCase):
                                       ("linformer_jlt", "S", sketch, {"features": 4})):
             def loss(leaf, **settings):
                 kind = "parameters" if name == "performer" else "draws"
-                return skytape.torch.attention(name, q, k, v, **{kind: {key: leaf}}, **more, **settings).square().sum()
+                return skytape.torch.attention(name, q, k, v, **{kind: {key: leaf}}, **more,
+                                               **settings).square().sum()
             with self.subTest(name):
                 torch._dynamo.reset()
                 doubled = torch.compile(lambda leaf: loss(leaf * 2), backend="aot_eager")
-                for gradient in (lambda leaf: torch.autograd.grad(loss(leaf), leaf), torch.func.grad(loss), torch.func.jacrev(loss),
+                for gradient in (lambda leaf: torch.autograd.grad(loss(leaf), leaf),
+                                 torch.func.grad(loss), torch.func.jacrev(loss),
                                  torch.compile(torch.func.grad(loss), backend="aot_eager"),
                                  lambda leaf: torch.autograd.grad(doubled(leaf), leaf),
                                  lambda leaf: torch.vmap(torch.func.grad(loss))(leaf[None]),
-                                 lambda leaf: torch.func.grad(lambda many: torch.vmap(loss)(many).sum())(leaf[None])):
-                    with self.assertRaisesRegex((skytape.UsageError, torch._dynamo.exc.BackendCompilerFailed), f"{key}: requires its gradient"):
+                                 lambda leaf: torch.func.grad(
+                                     lambda many: torch.vmap(loss)(many).sum())(leaf[None])):
+                    with self.assertRaisesRegex(
+                            (skytape.UsageError, torch._dynamo.exc.BackendCompilerFailed),
+                            f"{key}: requires its gradient"):
                         gradient(leaf)
                 found, = torch.autograd.grad(loss(leaf, differentiable=True), leaf)
-                self.assertTrue(torch.allclose(found, torch.func.grad(lambda leaf: loss(leaf, differentiable=True))(leaf)))
+                self.assertTrue(torch.allclose(
+                    found, torch.func.grad(lambda leaf: loss(leaf, differentiable=True))(leaf)))
                 step = 1e-6 * torch.ones_like(leaf)
                 with torch.no_grad():
                     slope = (loss(leaf + step) - loss(leaf - step)) / 2
@@ -150,7 +163,8 @@ class Torch(unittest.TestCase):
         x = normal(1, 2, 8, 4)
         call = skytape.torch.composed.Call(torch.ones(1, 8), None, {}, {}, {}, 8, False)
         for name in ("softmaks", "", 3, None):
-            with self.assertRaisesRegex(skytape.UsageError, rf"no composed form of the method {name!r}; expected one of softmax, vmean,"):
+            with self.assertRaisesRegex(skytape.UsageError, rf"no composed form of the method {name!r}; "
+                                        "expected one of softmax, vmean,"):
                 skytape.torch.composed.compose(name, x, x, x, call)
 
     def test_composed_forms_run_the_engines_forward_only_for_its_draws_and_averages(self):
@@ -164,48 +178,66 @@ class Torch(unittest.TestCase):
             for name in ("softmax", "vmean", "linear_attention", "skyformer"):
                 skytape.torch.attention(name, x, x, x, differentiable=True)
             for training in (False, True):
-                skytape.torch.Attention("routing", 8, 2, length=64, differentiable=True).train(training)(normal(1, 64, 8, dtype=torch.float32))
+                skytape.torch.Attention("routing", 8, 2, length=64, differentiable=True).train(training)(
+                    normal(1, 64, 8, dtype=torch.float32))
         self.assertEqual(calls, ["skyformer", "routing"])
-        for more, said in [({"featurs": 3}, "unknown option of linear_attention .featurs."), ({"q": x[:, :, 1:]}, "q: expected v's shape"), ({"length": 5}, "length"),
-                           ({"epsilon": "a"}, "epsilon: expected"), ({"draws": {"nosuch": x}}, "draws"), ({"x": x.new_zeros(1, 64, 8)}, "x must be None"),
-                           ({"k": None}, "k is missing"), ({"parameters": {"E": x}}, "the method has no 'E'")]:
+        for more, said in [({"featurs": 3}, "unknown option of linear_attention .featurs."),
+                           ({"q": x[:, :, 1:]}, "q: expected v's shape"), ({"length": 5}, "length"),
+                           ({"epsilon": "a"}, "epsilon: expected"), ({"draws": {"nosuch": x}}, "draws"),
+                           ({"x": x.new_zeros(1, 64, 8)}, "x must be None"), ({"k": None}, "k is missing"),
+                           ({"parameters": {"E": x}}, "the method has no 'E'")]:
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
-                skytape.torch.attention("linear_attention", **{"q": x, "k": x, "v": x, **more}, differentiable=True)
+                skytape.torch.attention("linear_attention", **{"q": x, "k": x, "v": x, **more},
+                                        differentiable=True)
 
     def test_composed_forms_refuse_under_torch_func_and_torch_compile_what_they_refuse_elsewhere(self):
         x = normal(1, 2, 64, 4)
-        for name, more, said in [("linear_attention", {"featurs": 3}, "unknown option of linear_attention .featurs."), ("softmax", {"q": x[:, :, :1]}, "q"),
-                                 ("softmax", {"k": x[:, :, :5]}, "k"), ("softmax", {"k": None}, "k is missing"), ("cosformer", {"length": 5}, "length is 5, but v has N = 64"),
-                                 ("reformer", {}, "k must be None"), ("vmean", {"x": x.new_zeros(1, 64, 8)}, "x must be None"),
-                                 ("linear_attention", {"epsilon": -3}, "epsilon: expected 0..1, got '-3'"), ("local", {"form": "nosuch"}, "form: expected block.*, got 'nosuch'"),
-                                 ("sparse_transformer", {"pattern": "strided", "heads": "merged"}, "strided needs"), ("softmax", {"attention_dropout": 2}, "expected 0..0.99, got '2'"),
-                                 ("skeinformer", {"draws": {"nosuch": x, "columns": x.new_zeros(1, 2, 4).int(), "pilot": x.new_zeros(1, 4).int()}}, "'nosuch'.*known: columns, pilot"),
-                                 ("softmax", {"draws": {"columns": x}}, "array of draws 'columns'"),
-                                 ("cosformer", {"parameters": {"E": x[0, 0]}}, "E"), ("linformer", {"parameters": {"E": x[0, 0], "F": x[0, 0]}, "features": 3}, r"3, 64.*64, 4")]:
+        for name, more, said in [
+            ("linear_attention", {"featurs": 3}, "unknown option of linear_attention .featurs."),
+            ("softmax", {"q": x[:, :, :1]}, "q"), ("softmax", {"k": x[:, :, :5]}, "k"),
+            ("softmax", {"k": None}, "k is missing"),
+            ("cosformer", {"length": 5}, "length is 5, but v has N = 64"),
+            ("reformer", {}, "k must be None"), ("vmean", {"x": x.new_zeros(1, 64, 8)}, "x must be None"),
+            ("linear_attention", {"epsilon": -3}, "epsilon: expected 0..1, got '-3'"),
+            ("local", {"form": "nosuch"}, "form: expected block.*, got 'nosuch'"),
+            ("sparse_transformer", {"pattern": "strided", "heads": "merged"}, "strided needs"),
+            ("softmax", {"attention_dropout": 2}, "expected 0..0.99, got '2'"),
+            ("skeinformer", {"draws": {"nosuch": x, "columns": x.new_zeros(1, 2, 4).int(),
+                                       "pilot": x.new_zeros(1, 4).int()}}, "'nosuch'.*known: columns, pilot"),
+            ("softmax", {"draws": {"columns": x}}, "array of draws 'columns'"),
+            ("cosformer", {"parameters": {"E": x[0, 0]}}, "E"),
+            ("linformer", {"parameters": {"E": x[0, 0], "F": x[0, 0]}, "features": 3}, r"3, 64.*64, 4"),
+        ]:
             def call(v):
-                return skytape.torch.attention(name, **{"q": x, "k": x, **more}, v=v, differentiable=True).sum()
+                return skytape.torch.attention(name, **{"q": x, "k": x, **more}, v=v,
+                                               differentiable=True).sum()
             with self.subTest(said, name=name):
                 with self.assertRaisesRegex(skytape.UsageError, said):
                     torch.func.grad(call)(x)
                 torch._dynamo.reset()
                 with self.assertRaisesRegex(skytape.UsageError, said):
                     torch.compile(call, backend="aot_eager")(x)
-        for more, said in (({"parameters": {"E": x[0, 0]}, "features": 3}, "'E': expected float64"), ({"features": 0}, "features")):
+        for more, said in (({"parameters": {"E": x[0, 0]}, "features": 3}, "'E': expected float64"),
+                           ({"features": 0}, "features")):
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
-                torch.func.grad(lambda v: skytape.torch.attention("linformer", x, x, v, differentiable=True, **more).sum())(x)
+                torch.func.grad(lambda v: skytape.torch.attention("linformer", x, x, v, differentiable=True,
+                                                                  **more).sum())(x)
 
     def test_composed_forms_compile_without_a_warning_and_with_arrays_that_a_seed_gives(self):
         x = normal(1, 2, 8, 4)
-        for name, seed, options, lengths in (("softmax", 3, {}, (8,)), ("linformer", torch.tensor([4]), {"features": 5}, (8, 6))):
+        for name, seed, options, lengths in (("softmax", 3, {}, (8,)),
+                                             ("linformer", torch.tensor([4]), {"features": 5}, (8, 6))):
             def call(x, differentiable=True):
-                return skytape.torch.attention(name, x, x, x, seed=seed, differentiable=differentiable, **options)
+                return skytape.torch.attention(name, x, x, x, seed=seed, differentiable=differentiable,
+                                               **options)
             with self.subTest(name), warnings.catch_warnings():
                 warnings.filterwarnings("error", ".*lru_cache")
                 torch._dynamo.reset()
                 compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
                 for n in lengths:
                     self.assertLess((compiled(x[:, :, :n]) - call(x[:, :, :n], False)).abs().max(), 1e-12)
-        sizes = (torch.tensor([3]), "linformer", skytape.torch._settings(False, 0, None, [], [], {}), "2,4,8,8")
+        sizes = (torch.tensor([3]), "linformer", skytape.torch._settings(False, 0, None, [], [], {}),
+                 "2,4,8,8")
         torch.library.opcheck(torch.ops.skytape.initial.default, sizes)
 
     def test_vmap_over_nothing_gives_nothing(self):
@@ -219,9 +251,12 @@ class Torch(unittest.TestCase):
                 found = []
                 for hooks in (lambda t: t, lambda t: t.clone()):  # a copied token is no key to what was kept
                     with torch.autograd.graph.saved_tensors_hooks(hooks, lambda t: t):
-                        out = skytape.torch.attention(name, **arrays, parameters=own or None, seed=4, training=True, **options)
-                    leaves = [t for t in (*arrays.values(), *own.values()) if t is not None and t.requires_grad]
-                    found.append(torch.autograd.grad(out, leaves, normal(*out.shape, seed=8), allow_unused=True))
+                        out = skytape.torch.attention(name, **arrays, parameters=own or None, seed=4,
+                                                      training=True, **options)
+                    leaves = [t for t in (*arrays.values(), *own.values())
+                              if t is not None and t.requires_grad]
+                    found.append(torch.autograd.grad(out, leaves, normal(*out.shape, seed=8),
+                                                     allow_unused=True))
                 self.assertTrue(all((a == b).all() for a, b in zip(*found)))
 
     def test_backward_reads_what_it_is_given_where_memory_was_used_again(self):
@@ -229,7 +264,8 @@ class Torch(unittest.TestCase):
         q, k, v, dout = (normal(1, H, n, n, seed=seed) for seed in (1, 2, 3, 4))
         mask = (torch.arange(n)[None] < 5).double()
         taken = (torch.tensor([7]), [], [], skytape.torch._settings(False, 0, None, [], [], {}))
-        for what, given in {"copy": (-q, mask.clone()), "order": (q.mT, mask.clone()), "mask": (q, mask.clone())}.items():
+        for what, given in {"copy": (-q, mask.clone()), "order": (q.mT, mask.clone()),
+                            "mask": (q, mask.clone())}.items():
             with self.subTest(what):
                 other, read = given
                 kept = read.clone()
@@ -242,7 +278,8 @@ class Torch(unittest.TestCase):
 
     def test_a_compiled_graph_of_an_earlier_version_has_right_gradients(self):
         q, k, v, dout = (normal(1, H, N, D, seed=seed) for seed in (1, 2, 3, 4))
-        taken = (v, q, k, None, None, torch.tensor([7]), [], [], skytape.torch._settings(False, 0, None, [], [], {}))
+        taken = (v, q, k, None, None, torch.tensor([7]), [], [],
+                 skytape.torch._settings(False, 0, None, [], [], {}))
         out, token, _ = torch.ops.skytape.softmax(*taken, True)
         out.zero_()  # it knew of no reader
         ours = torch.ops.skytape.softmax_backward(dout, token, *taken)
@@ -255,14 +292,18 @@ class Torch(unittest.TestCase):
             for training, given in ((False, mask), (True, mask), (True, None)):
                 with self.subTest(name, training=training, masked=given is not None, **options):
                     found = []
-                    leaves = [t for t in (*arrays.values(), *own.values()) if t is not None and t.requires_grad]
+                    leaves = [t for t in (*arrays.values(), *own.values())
+                              if t is not None and t.requires_grad]
                     settings = {"mask": given, "seed": 9, "training": training, **options}
                     try:
                         for differentiable in (False, True):
-                            out = skytape.torch.attention(name, **arrays, parameters=own or None, differentiable=differentiable, **settings)
-                            found.append((out, *torch.autograd.grad(out, leaves, normal(*out.shape, seed=8), allow_unused=True)))
+                            out = skytape.torch.attention(name, **arrays, parameters=own or None,
+                                                          differentiable=differentiable, **settings)
+                            found.append((out, *torch.autograd.grad(
+                                out, leaves, normal(*out.shape, seed=8), allow_unused=True)))
                     except skytape.UsageError as error:
-                        self.assertRegex(str(error), "the composed form drops no weights|has no composed form")
+                        self.assertRegex(str(error),
+                                         "the composed form drops no weights|has no composed form")
                         self.assertTrue(name in ("softmax", "kernelized") or "implicit" in options.values())
                         continue
                     for ours, theirs in zip(*found):
@@ -270,11 +311,13 @@ class Torch(unittest.TestCase):
                         self.assertLess((ours - theirs).norm(), 1e-9 * (1 + ours.norm()))
 
     def test_composed_forms_have_the_fresh_arrays_and_draws_that_options_ask_for(self):
-        for name, options in (("nystrom", {"features": 64, "conv_kernel": 3}), ("nystrom", {"features": 5}), ("bigbird", {"block": 5}),
-                              ("linformer_jlt", {"features": 12, "fixed": 1}), ("performer", {"features": 9, "redraw": 3}), ("performer", {"features": 9})):
+        for name, options in (("nystrom", {"features": 64, "conv_kernel": 3}), ("nystrom", {"features": 5}),
+                              ("bigbird", {"block": 5}), ("linformer_jlt", {"features": 12, "fixed": 1}),
+                              ("performer", {"features": 9, "redraw": 3}), ("performer", {"features": 9})):
             with self.subTest(name, **options):
                 q, k, v = (normal(2, H, N, D, seed=seed) for seed in (1, 2, 3))
-                ours, theirs = (skytape.torch.attention(name, q, k, v, seed=4, differentiable=form, **options) for form in (False, True))
+                ours, theirs = (skytape.torch.attention(name, q, k, v, seed=4, differentiable=form, **options)
+                                for form in (False, True))
                 self.assertLess((ours - theirs).abs().max(), 1e-9)
 
     def test_features_that_are_drawn_anew_come_from_pytorchs_random_numbers(self):
@@ -299,7 +342,8 @@ class Torch(unittest.TestCase):
 
     def test_composed_forms_under_autocast_compute_what_the_operator_computes(self):
         for name in ("softmax", "skyformer", "linformer", "routing"):
-            q, k, v = (normal(1, H, N, D, seed=seed, dtype=torch.float32).requires_grad_() for seed in (1, 2, 3))
+            q, k, v = (normal(1, H, N, D, seed=seed, dtype=torch.float32).requires_grad_()
+                       for seed in (1, 2, 3))
             found = []
             for differentiable in (False, True):
                 with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -317,12 +361,13 @@ class Torch(unittest.TestCase):
             with self.subTest(name, **options):
                 done.add(name)
                 settings = fixed(name, options, arrays, own) | {"training": False}
-                leaves = {key: value for key, value in {**arrays, **own}.items() if value is not None and value.requires_grad}
+                leaves = {key: value for key, value in {**arrays, **own}.items()
+                          if value is not None and value.requires_grad}
 
                 def call(*values):
                     given = {**arrays, **own, **dict(zip(leaves, values))}
-                    return skytape.torch.attention(name, **{key: given.pop(key) for key in arrays}, parameters=given or None,
-                                                   differentiable=True, **settings)
+                    return skytape.torch.attention(name, **{key: given.pop(key) for key in arrays},
+                                                   parameters=given or None, differentiable=True, **settings)
                 self.assertTrue(torch.autograd.gradgradcheck(call, tuple(leaves.values()), fast_mode=True))
 
     def test_softmax_is_torchs_own_forward_and_backward(self):
@@ -373,7 +418,8 @@ class Torch(unittest.TestCase):
     def test_length_draws_and_seed_are_those_of_the_call(self):
         q, k, v = (normal(2, H, N, D, seed=seed) for seed in (1, 2, 3))
         length = 3 * N // 2
-        for name, options in (("cosformer", {}), ("linformer", {"features": 5}), ("skyformer", {"features": 5})):
+        for name, options in (("cosformer", {}), ("linformer", {"features": 5}),
+                              ("skyformer", {"features": 5})):
             with self.subTest(name):
                 settings = {"length": length, "seed": 6, **options}
                 expected = skytape.attention(name, q, k, v, **settings)
@@ -381,7 +427,8 @@ class Torch(unittest.TestCase):
                     found = skytape.torch.attention(name, q, k, v, differentiable=differentiable, **settings)
                     self.assertLess((found - expected).abs().max(), 1e-12)
                 other = {**settings, **({"seed": 7} if name == "skyformer" else {"length": N})}
-                self.assertGreater((skytape.torch.attention(name, q, k, v, **other) - expected).abs().max(), 1e-6)
+                self.assertGreater(
+                    (skytape.torch.attention(name, q, k, v, **other) - expected).abs().max(), 1e-6)
         draws = skytape.draws("skyformer", q, k, v, seed=11, features=5)
         found = skytape.torch.attention("skyformer", q, k, v, seed=6, features=5, draws=draws)
         self.assertTrue((found == skytape.attention("skyformer", q, k, v, seed=11, features=5)).all())
@@ -400,19 +447,26 @@ class Torch(unittest.TestCase):
         for call, said in [
             (lambda: skytape.torch.Attention("linformer", 8, H), "say length="),
             (lambda: skytape.torch.Attention("softmax", 9, H), "dim 9 is no multiple"),
-            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(1, N, 8), torch.ones(1, N, dtype=torch.int32)),
+            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(1, N, 8),
+                                                              torch.ones(1, N, dtype=torch.int32)),
              r"key_padding_mask: expected a tensor of bool \[B, N\], true at padding, got int32"),
-            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(2, N, 8), torch.zeros(1, N, dtype=torch.bool)),
+            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(2, N, 8),
+                                                              torch.zeros(1, N, dtype=torch.bool)),
              rf"key_padding_mask: expected \[B, N\] = \[2, {N}\], got bool \[1, {N}\]"),
             (lambda: skytape.torch.attention("softmax", q, q, q, torch.ones(N, dtype=torch.bool)),
              rf"mask: expected \[B, N\] = \[{B}, {N}\], got bool \[{N}\]"),
             (lambda: skytape.attention("softmax", leaf, q, q), "skytape.torch.attention"),
-            (lambda: skytape.torch.attention("softmax", q.bfloat16(), q, q), "q is torch.bfloat16, v is torch.float64"),
-            (lambda: skytape.torch.attention("softmax", q, q.numpy(), q), rf"k: expected a torch.Tensor, got float64 \[{B}, {H}, {N}, {D}\] in a ndarray$"),
+            (lambda: skytape.torch.attention("softmax", q.bfloat16(), q, q),
+             "q is torch.bfloat16, v is torch.float64"),
+            (lambda: skytape.torch.attention("softmax", q, q.numpy(), q),
+             rf"k: expected a torch.Tensor, got float64 \[{B}, {H}, {N}, {D}\] in a ndarray$"),
             (lambda: skytape.torch.attention("softmax", q, q, q, torch.ones(B, N, dtype=torch.bool).numpy()),
-             rf"mask: expected a tensor of bool \[B, N\], true for a token, false for padding, got bool \[{B}, {N}\] in a ndarray$"),
-            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(1, N, 8).numpy()), rf"x: expected a tensor \[B, N, 8\], got float32 \[1, {N}, 8\] in a ndarray$"),
-            (lambda: skytape.torch.Attention("softmax", 8, H, bias="no"), "bias: expected True or False, got 'no'$"),
+             r"mask: expected a tensor of bool \[B, N\], true for a token, false for padding, "
+             rf"got bool \[{B}, {N}\] in a ndarray$"),
+            (lambda: skytape.torch.Attention("softmax", 8, H)(torch.ones(1, N, 8).numpy()),
+             rf"x: expected a tensor \[B, N, 8\], got float32 \[1, {N}, 8\] in a ndarray$"),
+            (lambda: skytape.torch.Attention("softmax", 8, H, bias="no"),
+             "bias: expected True or False, got 'no'$"),
             (lambda: skytape.torch.attention("softmaks", q, q, q), "did you mean 'softmax'"),
         ]:
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
@@ -448,9 +502,9 @@ class Gpu(unittest.TestCase):
                     def there(values):
                         return {key: value if value is None else value.detach().to(device)
                                 for key, value in values.items()}
-                    out, gradients = skytape.vjp(name, **there(arrays), dout=normal(B, H, N, D, seed=6).to(device),
-                                                 parameters=there(own) or None,
-                                                 **{**settings, "draws": there(settings["draws"])})
+                    out, gradients = skytape.vjp(
+                        name, **there(arrays), dout=normal(B, H, N, D, seed=6).to(device),
+                        parameters=there(own) or None, **{**settings, "draws": there(settings["draws"])})
                     self.assertEqual(out.device.type, device)
                     found.append({"out": out.cpu(), **{key: value.cpu() for key, value in gradients.items()}})
                 for key, value in found[0].items():
