@@ -37,10 +37,14 @@ int64_t whole_length(const Dataset& data, int64_t row, int sequence, const Batch
   return std::min(length, options.most_tokens()) + options.places_before();
 }
 
+}  // namespace
+
 int64_t shown_length(const Dataset& data, int64_t row, int sequence, const BatchOptions& options) {
   const int64_t length = whole_length(data, row, sequence, options);
   return options.cut_to > 0 ? std::min(length, options.cut_to) : length;
 }
+
+namespace {
 
 /// Writes `length` ids and the mask of one row, `left_out` tokens being cut from it, then padding
 /// up to `width`. Returns the ones.

@@ -22,6 +22,11 @@ namespace skytape::data {
 /// Marks by `rule` which of `length` ids attention may read. Returns how many.
 int32_t fill_mask(MaskRule rule, int64_t length, const int32_t* ids, float* mask);
 
+/// Places of a sequence in a batch: its tokens without dropped and cut ones, and what stands before
+/// them.
+[[nodiscard]] int64_t shown_length(const Dataset& data, int64_t row, int sequence,
+                                   const BatchOptions& options);
+
 /// Fills `batch` with the examples `rows` of `data`; its vectors are reused.
 void collate(const Dataset& data, const std::vector<int64_t>& rows, const BatchOptions& options,
              Batch& batch);

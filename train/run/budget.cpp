@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "tensor/core/error.hpp"
 #include "tensor/core/storage.hpp"
@@ -53,9 +55,12 @@ Timed time_steps(const RunConfig& config, const data::BatchOptions& options,
 }  // namespace
 
 double computed_tokens(const data::Batch& batch) {
-  const bool trimmed = batch.round_to > 0;
-  return static_cast<double>(trimmed ? batch.real_tokens
-                                     : batch.size * batch.width * batch.sequences);
+  if (batch.round_to == 0) return static_cast<double>(batch.size * batch.width * batch.sequences);
+  double tokens = 0;
+  for (const std::vector<std::int32_t>& lengths : batch.lengths) {
+    tokens = std::accumulate(lengths.begin(), lengths.end(), tokens);
+  }
+  return tokens;
 }
 
 Pace measure_pace(const RunConfig& config, const Splits& splits) {

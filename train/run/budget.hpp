@@ -14,8 +14,8 @@ struct Pace {
   double step = 0, token = 0;
 };
 
-/// Tokens that a step computes: the real ones or, where batches are not trimmed since the method
-/// reads its padding, all places.
+/// Tokens that a step computes: all before the padding, also those that attention may not read, or
+/// all places where batches are not trimmed since the method reads its padding.
 [[nodiscard]] double computed_tokens(const data::Batch& batch);
 
 /// Times some steps of a model that is thrown away, the run's first ones and, where sequences grow,

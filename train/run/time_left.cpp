@@ -8,15 +8,16 @@
 namespace skytape::train {
 namespace {
 
-/// Returns the mean number of tokens read per example, at most `most` of each.
-double mean_length(const data::Dataset& split, std::int64_t most) {
-  std::int64_t sum = 0;
+/// Returns the places of each sequence of each example in a batch, if training did not cut it.
+std::vector<std::int64_t> lengths_of(const data::Dataset& split,
+                                     const data::BatchOptions& batches) {
+  std::vector<std::int64_t> lengths;
   for (std::int64_t i = 0; i < split.size(); ++i) {
     for (int sequence = 0; sequence < split.sequences(); ++sequence) {
-      sum += std::min(split.length(i, sequence), most);
+      lengths.push_back(data::shown_length(split, i, sequence, batches));
     }
   }
-  return static_cast<double>(sum) / static_cast<double>(split.size());
+  return lengths;
 }
 
 }  // namespace
@@ -24,14 +25,21 @@ double mean_length(const data::Dataset& split, std::int64_t most) {
 TimeLeft::TimeLeft(const data::Dataset& train, const data::BatchOptions& batches,
                    std::int64_t steps)
     : steps_(steps) {
+  // A method that reads its padding computes all positions in every step.
+  const auto all = static_cast<double>(batches.nominal_length * train.sequences());
+  const std::vector<std::int64_t> lengths =
+      batches.trim ? lengths_of(train, batches) : std::vector<std::int64_t>();
   std::map<std::int64_t, double> mean;  // key: the length that sequences are cut to
-  const std::int64_t read = batches.max_length > 0 ? batches.max_length : batches.nominal_length;
   const auto work_of = [&](std::int64_t step) {
-    // A method that reads its padding computes all positions in every step.
-    const std::int64_t most = batches.trim ? std::min(read, data::grown_length(batches, step)) : 0;
-    const auto all = static_cast<double>(batches.nominal_length * train.sequences());
-    const auto [known, is_new] = mean.try_emplace(most, all);
-    if (is_new && batches.trim) known->second = mean_length(train, most);
+    if (!batches.trim) return all;
+    const std::int64_t most = data::grown_length(batches, step);
+    const auto [known, is_new] = mean.try_emplace(most, 0);
+    if (is_new) {
+      for (const std::int64_t length : lengths) {
+        known->second += static_cast<double>(std::min(length, most));
+      }
+      known->second /= static_cast<double>(train.size());
+    }
     return known->second;
   };
   const std::int64_t growing = std::min(steps, batches.grow_steps);

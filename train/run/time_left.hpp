@@ -8,8 +8,8 @@
 
 namespace skytape::train {
 
-/// Counts a step's work in tokens of the split's mean example, cut as the step cuts it; what a step
-/// costs whatever its length is left out.
+/// Counts a step's work in tokens of the split's mean example, cut as the step cuts it, also those
+/// that attention may not read; what a step costs whatever its length is left out.
 class TimeLeft {
  public:
   /// Reads the lengths of all examples once. `steps`: of the whole run.

@@ -73,12 +73,14 @@ TEST_CASE("a run takes so long for each step and so long for each token") {
 }
 
 TEST_CASE(
-    "computed tokens are the real ones of a trimmed batch, else every position of both texts") {
+    "computed tokens are those before the padding of a trimmed batch, else every position of both "
+    "texts") {
   data::Batch batch;
   batch.size = 3;
   batch.width = 10;
   batch.sequences = 2;
-  batch.real_tokens = 37;
+  batch.lengths = {{{5, 6, 7}, {4, 7, 8}}};
+  batch.real_tokens = 12;  // the others are computed, too: attention does not read them
   CHECK(train::computed_tokens(batch) == 60);
   batch.round_to = 5;
   CHECK(train::computed_tokens(batch) == 37);

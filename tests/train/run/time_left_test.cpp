@@ -35,23 +35,29 @@ TEST_CASE("steps of sequences that grow take as long as their tokens are more") 
 
 TEST_CASE("the tokens that steps are timed by are those that a schedule is reckoned by") {
   const Folder folder;
-  const data::Dataset split = split_of(folder, sequences_of({2, 4, 6, 8, 1, 40}));
-  for (const auto& [trim, most] :  // tokens that are read of a sequence; 0: as many as fit
-       {std::pair(true, 0), std::pair(true, 5), std::pair(false, 0), std::pair(false, 5)}) {
-    CAPTURE(trim);
-    CAPTURE(most);
-    data::BatchOptions batches;
-    batches.batch = 2;
-    batches.nominal_length = 16;
-    batches.max_length = most;
-    batches.trim = trim;
-    data::BatchStream stream(split, batches);
+  std::vector<std::vector<std::uint8_t>> sequences = sequences_of({2, 4, 6, 8, 1, 40});
+  sequences[2] = {0, 3, 0, 0, 5, 0};
+  const data::Dataset split = split_of(folder, sequences);
+  data::BatchOptions plain;
+  plain.batch = 2;
+  plain.nominal_length = 16;
+  std::vector<data::BatchOptions> all(7, plain);
+  all[1].max_length = 5;
+  all[2].trim = false;
+  all[3].trim = false;
+  all[3].max_length = 5;
+  all[4].mask = data::MaskRule::nonzero;  // hides zeros, which are computed nevertheless
+  all[5].drop_token = 3;
+  all[6].first_token = 99;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    CAPTURE(i);
+    data::BatchStream stream(split, all[i]);
     data::Batch batch;
     double tokens = 0;
-    for (int i = 0; i < 3; ++i) {  // an epoch
+    for (int step = 0; step < 3; ++step) {  // an epoch
       stream.next(batch);
       tokens += train::computed_tokens(batch);
     }
-    CHECK(tokens == doctest::Approx(2 * TimeLeft(split, batches, 3).tokens()));
+    CHECK(tokens == doctest::Approx(2 * TimeLeft(split, all[i], 3).tokens()));
   }
 }
