@@ -151,7 +151,7 @@ Table curve_table(const std::vector<Curve>& curves) {
               {}};
   const auto exact_at = [&](std::int64_t n) {
     const auto found = std::find_if(curves.begin(), curves.end(), [&](const Curve& curve) {
-      return is_exact(curve.cell) && curve.cell.n == n && curve.finished;
+      return is_exact(curve.cell) && curve.cell.n == n && curve.finished && !curve.points.empty();
     });
     return found == curves.end() ? nullptr : &*found;
   };

@@ -164,6 +164,11 @@ TEST_CASE("a row says by how much its perplexity is above that of exact attentio
   CHECK(table.rows[2][4].kind == Cell::Kind::missing);
   CHECK(table.notes.size() == 1);
 
+  std::vector<Curve> lost = curves;
+  lost[0].points.clear();  // of exact attention: its metrics.jsonl is gone
+  CHECK(curve_table(lost).rows[0][4].kind == Cell::Kind::missing);
+  CHECK(curve_table(lost).rows[1][5].kind == Cell::Kind::missing);
+
   CHECK(contains(curve_csv(curves), "16,exact,,20,3,160\n"));
   CHECK(contains(curve_csv(curves), "32,8,keyvalue,10,1.5,704\n"));
 }
