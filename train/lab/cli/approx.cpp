@@ -63,7 +63,9 @@ void add_approx(const Command& program) {
   command.add_option("--features", flags->features, "numbers of features d");
   command.add_option("--n", flags->n,
                      "lengths; default: 512, 1024 and 4096 as far as the source has them");
-  command.add_option("--trials", flags->options.trials, "examples, each with fresh draws")
+  command
+      .add_option("--trials", flags->options.trials,
+                  "examples, each with fresh draws; a source with fewer repeats them")
       .between(1, 1000000);
   command
       .add_option("--best-rank-trials", flags->options.best_rank_trials,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "attention/registry.hpp"
 #include "tensor/gemm/gemm.hpp"
@@ -226,15 +227,18 @@ std::vector<ApproxCell> run_approx(const InputSource& source, const ApproxOption
   std::int64_t done = 0;
   for (const std::int64_t n : options.lengths) {
     std::vector<std::vector<Row>> targets = rows_by_target(options, all);
+    std::set<std::int64_t> examples;
     for (std::int64_t trial = 0; trial < options.trials; ++trial) {
-      const attention::Inputs in = source.example(n, trial)[layer].in;
-      for (std::vector<Row>& rows : targets) run_trial(rows, in, n, trial, options);
+      const LayerInputs inputs = source.example(n, trial)[layer];
+      examples.insert(inputs.example);
+      for (std::vector<Row>& rows : targets) run_trial(rows, inputs.in, n, trial, options);
       progress.at("trials", ++done, lengths * options.trials);
     }
     for (const std::vector<Row>& rows : targets) {
       for (const Row& row : rows) {
         cells.push_back({row.candidate != nullptr ? row.candidate->spec->name : kBestRank,
                          row.target, n, row.features, std::ssize(row.absolute),
+                         std::min(std::ssize(row.absolute), std::ssize(examples)),
                          estimate(row.absolute), estimate(row.relative), estimate(row.exact_norm)});
       }
     }

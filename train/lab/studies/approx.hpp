@@ -51,6 +51,7 @@ struct ApproxCell {
   std::int64_t n = 0;                    // N
   std::optional<std::int64_t> features;  // d; none: the method has no such option
   std::int64_t trials = 0;
+  std::int64_t examples = 0;  // different ones among the trials
   Estimate absolute, relative;
   Estimate exact_norm;  // spectral norm of the exact output
 };

@@ -98,6 +98,12 @@ Table table(const std::vector<ApproxCell>& cells, Measure measure) {
       fmt::format("Spectral norm of the exact output: {:.5g}. same: the method "
                   "has no number of features.",
                   any.exact_norm.mean));
+  if (any.examples < any.trials) {
+    table.notes.push_back(fmt::format(
+        "The source has {} of n positions: the trials repeat them with other draws, and standard "
+        "errors say nothing of further examples.",
+        counted(any.examples, "example")));
+  }
   return table;
 }
 
@@ -127,6 +133,7 @@ Json to_json(const std::vector<ApproxCell>& cells) {
                        {"n", c.n},
                        {"features", c.features ? Json(*c.features) : Json()},
                        {"trials", c.trials},
+                       {"examples", c.examples},
                        {"error_mean", number(c.absolute.mean)},
                        {"error_se", c.trials > 1 ? number(c.absolute.error) : Json()},
                        {"relative_mean", number(c.relative.mean)},

@@ -98,6 +98,15 @@ void check_length(const InputSource& source, std::int64_t n) {
   }
 }
 
+namespace {
+
+std::vector<LayerInputs> numbered(std::vector<LayerInputs> layers, std::int64_t example) {
+  for (LayerInputs& layer : layers) layer.example = example;
+  return layers;
+}
+
+}  // namespace
+
 // ---- a fresh model
 // -------------------------------------------------------------------------------
 
@@ -120,7 +129,7 @@ InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int
   source.layers = config.model.layers;
   source.example = [model, tokens, seed](std::int64_t n, std::int64_t index) {
     const data::Batch batch = random_bytes(n, tokens.fork(static_cast<std::uint64_t>(index)));
-    return observe(*model, batch, seed);
+    return numbered(observe(*model, batch, seed), index);
   };
   return source;
 }
@@ -150,8 +159,9 @@ class RunReader {
       throw DataError(fmt::format("{}: no example of its test split has {} tokens",
                                   saved_.file.parent_path().string(), n));
     }
-    const auto row = rows_[static_cast<std::size_t>(index) % rows_.size()];
-    return observe(*saved_.model, collate(row), saved_.config.seed);
+    const std::int64_t number = index % std::ssize(rows_);
+    const std::int64_t row = rows_[static_cast<std::size_t>(number)];
+    return numbered(observe(*saved_.model, collate(row), saved_.config.seed), number);
   }
 
  private:
@@ -227,13 +237,14 @@ class TextReader {
       throw DataError(fmt::format(
           "{}: no text of {} tokens in it, one a line, its two ends among them", file_, n));
     }
-    const EncoderText& text = texts_[static_cast<std::size_t>(index) % texts_.size()];
+    const std::int64_t number = index % std::ssize(texts_);
+    const EncoderText& text = texts_[static_cast<std::size_t>(number)];
     std::vector<LayerInputs> layers;
     nn::StepContext context;
     keep_in(layers, context);
     Tape tape(Tape::Mode::eval);
     (void)encoder_.model->encode(tape, pad_texts(encoder_, {text}, 0, 1, n), context);
-    return layers;
+    return numbered(std::move(layers), number);
   }
 
  private:
@@ -361,6 +372,7 @@ InputSource file_inputs(const std::string& files) {
     LayerInputs layer{{cut(q), cut(k), cut(v), Tensor::full({1, n}, 1, DType::f64, Device::cpu)},
                       {}};
     layer.out = exact_output("softmax", layer.in);
+    layer.example = b;
     return std::vector<LayerInputs>{layer};
   };
   return source;

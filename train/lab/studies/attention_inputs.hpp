@@ -27,6 +27,7 @@ struct LayerInputs {
   attention::Inputs in;  // q, k, v: [1, H, N, D]; mask: [1, N], zero where the run's mask rule
                          // hides; x: [1, N, E], undefined where the source is a file
   Tensor out;            // [1, H, N, D]: the output of the model's own attention; files: of softmax
+  std::int64_t example = 0;  // its number; the same where a source begins again
 };
 
 /// The source of the inputs.

@@ -172,6 +172,22 @@ TEST_CASE("every approximation runs; the same seed gives the same table bit for 
   CHECK(data::json_text(to_json(run_approx(normal_source(), options))) != again);
 }
 
+TEST_CASE("a table says that its trials repeat examples, since its errors do not") {
+  InputSource two = normal_source();
+  two.example = [all = two.example](std::int64_t n, std::int64_t index) {
+    return all(n, index % 2);
+  };
+  const std::vector<ApproxCell> cells = run_approx(two, small({"vmean"}));
+  CHECK(cell(cells, "vmean", std::nullopt).trials == 3);
+  CHECK(cell(cells, "vmean", std::nullopt).examples == 2);
+  CHECK(cell(cells, kBestRank, 4).examples == 2);
+  CHECK(to_json(cells)[0]["examples"] == 2);
+  CHECK(contains(to_text(tables(cells)[0]), "The source has 2 examples of n positions: "));
+  const std::vector<ApproxCell> all = run_approx(normal_source(), small({"vmean"}));
+  CHECK(cell(all, "vmean", std::nullopt).examples == 3);
+  CHECK_FALSE(contains(to_text(tables(all)[0]), "The source has"));
+}
+
 TEST_CASE("a method's options change its cells") {
   ApproxOptions options = small({"skyformer"});
   const double before = cell(run_approx(normal_source(), options), "skyformer", 16).absolute.mean;
@@ -206,11 +222,11 @@ TEST_CASE("impossible studies are refused before anything is computed") {
 TEST_CASE("what is not finite shows as nan, null and a gap, and rows without features as lines") {
   std::vector<ApproxCell> cells;
   for (const std::int64_t d : {8, 16}) {
-    ApproxCell c{"skeinformer", "softmax", 64, d, 2, {0.5, 0.1}, {0.25, 0.05}, {2, 0}};
+    ApproxCell c{"skeinformer", "softmax", 64, d, 2, 2, {0.5, 0.1}, {0.25, 0.05}, {2, 0}};
     if (d == 16) c.absolute = c.relative = {std::nan(""), std::nan("")};
     cells.push_back(c);
   }
-  cells.push_back({"vmean", "softmax", 64, std::nullopt, 2, {1, 0.1}, {0.5, 0.05}, {2, 0}});
+  cells.push_back({"vmean", "softmax", 64, std::nullopt, 2, 2, {1, 0.1}, {0.5, 0.05}, {2, 0}});
   const std::vector<Table> shown = tables(cells);
   REQUIRE(shown.size() == 2);
   CHECK(shown[0].name == "softmax-64-relative");

@@ -27,7 +27,7 @@ inline train::InputSource normal_source(double spread = 1, std::int64_t hidden =
       Tensor mask = Tensor::full({1, n}, 1, DType::f64, Device::cpu);
       for (std::int64_t i = n - hidden; i < n; ++i) mask.data<double>()[i] = 0;
       const Tensor v = numbers(3, 1);
-      layers.push_back({{numbers(1, spread), numbers(2, spread), v, mask}, v});
+      layers.push_back({{numbers(1, spread), numbers(2, spread), v, mask}, v, index});
     }
     return layers;
   };
