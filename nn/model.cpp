@@ -2,7 +2,9 @@
 
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "attention/registry.hpp"
@@ -64,6 +66,29 @@ std::vector<Var> by_head(Var x, std::span<const Linear* const> linears, bool wit
     projections.push_back({x.tape().parameter(*linear->weight), bias});
   }
   return project_heads(x, projections, heads, sums);
+}
+
+/// Throws for a configuration that no model has, by the member's name.
+void require_model(const ModelConfig& c) {
+  ENSURE(c.sequences >= 1 && c.sequences <= kMaxSequences, "model: sequences must be 1 or ",
+         kMaxSequences, ", got ", c.sequences);
+  const bool classifies = c.objective == Objective::classify;
+  for (const auto& [key, size] : std::initializer_list<std::pair<const char*, std::int64_t>>{
+           {"layers", c.layers},
+           {"width", c.width},
+           {"ff_width", c.ff_width},
+           {"heads", c.heads},
+           {"vocabulary", c.vocabulary},
+           {"nominal_length", c.nominal_length},
+           {"classes", classifies ? c.classes : 1}}) {
+    ENSURE(size >= 1, "model: ", key, " must be at least 1, got ", size);
+  }
+  ENSURE(c.head_width >= 0, "model: head_width must not be negative, got ", c.head_width);
+  ENSURE(c.head_width > 0 || c.width % c.heads == 0,
+         "model: width must be a multiple of heads = ", c.heads, ", got ", c.width);
+  const auto weights = static_cast<std::int64_t>(c.class_weights.size());
+  ENSURE(weights == 0 || weights == c.classes, "model: expected class_weights for ", c.classes,
+         " classes, got ", weights);
 }
 
 std::string layer_name(int layer) { return "model.transformer_" + std::to_string(layer); }
@@ -201,8 +226,7 @@ Var EncoderLayer::operator()(Var x, Var& state, const Tensor& mask, const attent
 
 Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_t seed)
     : config_(config) {
-  ENSURE(config.sequences >= 1 && config.sequences <= kMaxSequences,
-         "model: sequences must be 1 or ", kMaxSequences, ", got ", config.sequences);
+  require_model(config);
   // Parameters are declared in the order of their use, in which an exchange expects them.
   const auto norm = [&](const char* name) {
     return std::make_unique<LayerNorm>(store_, name, config.width, config.norm_epsilon);
@@ -243,13 +267,20 @@ Model::Model(const ModelConfig& config, DType dtype, Device device, std::uint64_
 
 Var Model::through_layers(Tape& tape, const ModelInput& input, int sequence,
                           const StepContext& step) const {
+  ENSURE(sequence >= 0 && sequence < config_.sequences, "model: sequence ", sequence, " of ",
+         config_.sequences);
+  ENSURE(step.injected.empty() || step.injected.size() == layers_.size(),
+         "model: expected injected draws for ", layers_.size(), " layers, got ",
+         step.injected.size());
+  const Tensor& ids = input.ids[static_cast<std::size_t>(sequence)];    // [B, N]
   const Tensor& mask = input.mask[static_cast<std::size_t>(sequence)];  // [B, N]
+  ENSURE(ids.defined() && ids.rank() == 2 && ids.dtype() == DType::i32,
+         "model: expected ids i32[B, N] of sequence ", sequence, ", got ", ids);
   const Random random = random_of(step, sequence);
   Dropout dropout{step.training ? config_.dropout : 0.0, at(random, Place::embedding),
                   step.first_example, config_.nominal_length};
 
-  const Tensor& ids = input.ids[static_cast<std::size_t>(sequence)];  // [B, N]
-  Var x = config_.norm == Norm::post                                  // [B, N, E]
+  Var x = config_.norm == Norm::post  // [B, N, E]
               ? skytape::dropout((*norm_)((*embedding_)(tape, ids, mask)), dropout)
               : embedding_->dropped(tape, ids, mask, dropout);
   Var state;  // between layers, of methods that carry one

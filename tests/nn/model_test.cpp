@@ -352,3 +352,42 @@ TEST_CASE("an evaluation holds the values of one layer, however many there are")
     CHECK(peak_of(attention, 12) == peak_of(attention, 3));
   }
 }
+
+TEST_CASE("a model refuses sizes that none has, by their name") {
+  const auto refuses = [](const char* what, auto change) {
+    nn::ModelConfig config = small_config("softmax");
+    config.head_width = 0;
+    change(config);
+    CHECK_THROWS_WITH_AS(nn::Model(config, DType::f32, Device::cpu, 1), what, Error);
+  };
+  refuses("model: heads must be at least 1, got 0", [](auto& c) { c.heads = 0; });
+  refuses("model: layers must be at least 1, got -1", [](auto& c) { c.layers = -1; });
+  refuses("model: vocabulary must be at least 1, got 0", [](auto& c) { c.vocabulary = 0; });
+  refuses("model: nominal_length must be at least 1, got 0", [](auto& c) { c.nominal_length = 0; });
+  refuses("model: classes must be at least 1, got 0", [](auto& c) { c.classes = 0; });
+  refuses("model: sequences must be 1 or 2, got 3", [](auto& c) { c.sequences = 3; });
+  refuses("model: head_width must not be negative, got -4", [](auto& c) { c.head_width = -4; });
+  refuses("model: width must be a multiple of heads = 3, got 8", [](auto& c) { c.heads = 3; });
+  refuses("model: expected class_weights for 3 classes, got 2", [](auto& c) {
+    c.class_weights = {1, 2};
+  });
+}
+
+TEST_CASE("a model refuses ids that are none, texts that it lacks and draws for other layers") {
+  const nn::Model model(small_config("softmax"), DType::f32, Device::cpu, 1);
+  const nn::ModelInput good = make_input({24, 24}, 24, DType::f32);
+  const auto refuses = [&](const char* what, const Tensor& ids, int sequence, std::size_t draws) {
+    nn::ModelInput input = good;
+    input.ids[0] = ids;
+    nn::StepContext step;
+    step.injected.resize(draws);
+    Tape tape;
+    CHECK_THROWS_WITH_AS((void)model.encode(tape, input, sequence, step), what, Error);
+  };
+  const Tensor& ids = good.ids[0];
+  refuses("model: expected ids i32[B, N] of sequence 0, got undefined tensor", {}, 0, 0);
+  refuses("model: expected ids i32[B, N] of sequence 0, got i32[48]@cpu", ids.reshape({48}), 0, 0);
+  refuses("model: sequence 1 of 1", ids, 1, 0);
+  refuses("model: sequence -1 of 1", ids, -1, 0);
+  refuses("model: expected injected draws for 2 layers, got 1", ids, 0, 1);
+}
