@@ -212,6 +212,9 @@ GradcheckEntry Checker::check(const Subject& subject) const {
 GradcheckReport gradcheck(const Function& f, std::vector<Tensor> inputs,
                           const GradcheckOptions& options, std::vector<std::string> names,
                           std::span<Parameter* const> parameters) {
+  ENSURE(static_cast<bool>(f), "gradcheck: the function is empty");
+  ENSURE(!inputs.empty() || !parameters.empty(),
+         "gradcheck: expected an input or a parameter to differentiate by, got none");
   ENSURE(names.empty() || names.size() == inputs.size(), "gradcheck: ", inputs.size(),
          " inputs, but ", names.size(), " names");
   std::vector<Subject> subjects;

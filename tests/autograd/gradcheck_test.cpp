@@ -218,6 +218,11 @@ TEST_CASE("an input the output does not depend on has gradient zero") {
 
 TEST_CASE("gradcheck refuses f32, functions that draw anew, and names that do not fit") {
   const Function f = [](Tape&, Vars v) { return square(v[0]); };
+  CHECK_THROWS_WITH_AS((void)gradcheck({}, {normal({2})}), "gradcheck: the function is empty",
+                       Error);
+  CHECK_THROWS_WITH_AS((void)gradcheck(f, {}),
+                       "gradcheck: expected an input or a parameter to differentiate by, got none",
+                       Error);
   CHECK_THROWS_WITH_AS((void)gradcheck(f, {normal({2}).to(DType::f32)}),
                        doctest::Contains("input0 is f32[2]@cpu"), Error);
   CHECK_THROWS_WITH_AS((void)gradcheck(f, {normal({2})}, {}, {"a", "b"}),
