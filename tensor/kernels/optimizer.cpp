@@ -16,8 +16,8 @@ void adamw_step(Tensor& values, const Tensor& gradients, Tensor& m, Tensor& v, s
   ENSURE(hyper.defined() && hyper.dtype() == DType::f64 && hyper.numel() == 4 &&
              hyper.device() == values.device(),
          "adamw_step: expected hyper f64[4]@", name(values.device()), ", got ", hyper);
-  ENSURE(beta2 >= 0 && beta2 < 1 && epsilon >= 0 && weight_decay >= 0 && clip_value >= 0,
-         "adamw_step: expected beta2 in [0, 1) and epsilon, weight_decay, clip_value >= 0, got ",
+  ENSURE(beta2 >= 0 && beta2 < 1 && epsilon > 0 && weight_decay >= 0 && clip_value >= 0,
+         "adamw_step: expected beta2 in [0, 1), epsilon > 0, weight_decay, clip_value >= 0, got ",
          beta2, ", ", epsilon, ", ", weight_decay, ", ", clip_value);
   const AdamwStep step{begin, end, hyper.data<double>(), clip_value, weight_decay, beta2, epsilon};
   on_device(values.device(), [&](auto tag) { adamw_on(tag, step, values, gradients, m, v); });

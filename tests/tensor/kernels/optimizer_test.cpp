@@ -180,6 +180,8 @@ TEST_CASE("AdamW refuses ranges, hyper-parameters and buffers that do not fit") 
   CHECK_THROWS_AS(step(-1, 2, good, g, kBeta2), Error);
   CHECK_THROWS_AS(step(0, 4, good, g.to(DType::f64), kBeta2), Error);
   CHECK_THROWS_AS(step(0, 4, good, g, 1.0), Error);
+  CHECK_THROWS_WITH_AS(adamw_step(values, g, m, v, 0, 4, good, 1, 0, kBeta2, 0),
+                       doctest::Contains("epsilon > 0"), Error);  // 0 / 0 where g was always 0
   CHECK_THROWS_WITH_AS(step(0, 4, g, g, kBeta2),
                        "adamw_step: expected hyper f64[4]@cpu, got f32[4]@cpu", Error);
 }
