@@ -33,6 +33,7 @@ Tensor sum_all(const Tensor& x) {
 }
 
 Tensor token_counts(const Tensor& mask) {
+  ENSURE(mask.defined() && mask.rank() == 2, "token_counts: expected a mask [B, N], got ", mask);
   const Tensor beyond_one = unary(Unary::relu, affine(sum(mask, 1), 1, -1));
   return affine(beyond_one, 1, 1).reshape({mask.size(0), 1});
 }

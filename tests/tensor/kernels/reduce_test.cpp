@@ -223,6 +223,8 @@ TEST_CASE("reductions name the operation, the axis and the tensor when they refu
   CHECK(error_text([&] { (void)tensor::sum(x, 2); }) == "sum: axis 2 of f32[2, 3]@cpu");
   CHECK(error_text([&] { (void)tensor::sum(i, 0); }) ==
         "sum: expected an f32 or f64 tensor, got i32[2]@cpu");
+  CHECK(error_text([&] { (void)tensor::token_counts(i); }) ==
+        "token_counts: expected a mask [B, N], got i32[2]@cpu");
   CHECK(error_text([&] { (void)tensor::sum_to_shape(x, {2}); }) ==
         "sum_to_shape: shapes do not broadcast: [2, 3] and [2]");
   CHECK(error_text([&] {
