@@ -1,5 +1,5 @@
-// Nothing that must be added in two places is missing in one: methods, tasks, and the header that
-// tests use.
+// Nothing that must be added in two places is missing in one: methods, tasks, options of a model,
+// and the header that tests use.
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -44,6 +44,10 @@ const std::set<std::string> kTasks = {
 #define TASK(name) #name,
 #include "data/tasks.def"
 #undef TASK
+};
+const std::set<std::string> kModelOptions = {
+#define OPTION(type, key, ...) #key,
+#include "nn/config/model_options.def"
 };
 
 }  // namespace
@@ -96,6 +100,19 @@ TEST_CASE("every task says what its readers need") {
     if (task.tokens == TokenKind::bytes) CHECK(task.token_offset == 1);
     if (task.tokens == TokenKind::pixels) CHECK(task.token_offset == 0);
     CHECK(task.vocabulary >= (task.tokens == TokenKind::symbols ? 1 : 256));
+  }
+}
+
+TEST_CASE("every option of a model is read where models are made") {
+  std::string sources;
+  for (const auto& entry : fs::recursive_directory_iterator("nn")) {
+    if (entry.path().extension() == ".cpp" || entry.path().extension() == ".hpp") {
+      sources += text_of(entry.path());
+    }
+  }
+  for (const std::string& key : kModelOptions) {
+    CHECK_MESSAGE(std::regex_search(sources, std::regex("(\\.|->)" + key + "\\b")), key,
+                  " of nn/config/model_options.def is read nowhere in nn/");
   }
 }
 
