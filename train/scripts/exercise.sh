@@ -222,7 +222,11 @@ check_one() {
   at=$scratch/check/${base%.*}
   mkdir -p "$at"
   answers=$folder/wrong/${base%.*}.txt
-  local -a scripts sentences
+  local -a scripts sentences needed=("$folder/solutions/$base" "$answers")
+  case $file in */broken/*) needed=("$(answer_of "$file")") ;; esac
+  for k in "${needed[@]}"; do
+    [ -e "$k" ] || { echo "FAILED $base: $k is missing"; return; }
+  done
   case $file in
     */broken/*)
       cp "$file" "$at/broken.part"
@@ -239,7 +243,7 @@ check_one() {
       done ;;
   esac
   if ! program "$at" "$base"; then
-    echo "FAILED $base does not compile: $(head -n 20 "$at/said")"
+    echo "FAILED $base does not compile: $(head -n 20 "$at/said" | sed '2,$s/^/  /')"
     return
   fi
   case $file in
@@ -293,7 +297,7 @@ check() {
   rm -rf $scratch/check
   { sitting; all | xargs -P "$(nproc)" -n 1 "$0" --check-one; } >$scratch/checked 2>&1
   grep -v '^ok' $scratch/checked || true
-  failed=$(grep -vc '^ok' $scratch/checked || true)
+  failed=$(grep -vc -e '^ok' -e '^  ' $scratch/checked || true)  # blanks: what a compiler said
   passed=$(grep -c '^ok' $scratch/checked || true)
   echo "$(grep -c '^ok .* wrong_' $scratch/checked || true) wrong answers refused"
   echo "$passed passed, $failed failed"
