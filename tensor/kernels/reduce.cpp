@@ -1,6 +1,7 @@
 #include "tensor/kernels/reduce.hpp"
 
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "tensor/core/on_device.hpp"
@@ -99,6 +100,11 @@ Tensor max_backward(const Tensor& dy, const Tensor& position, int axis, std::int
   ENSURE(position.defined() && position.dtype() == DType::i32 && position.shape() == dy.shape() &&
              position.device() == dy.device(),
          "max_backward: expected i32 positions like dy ", dy, ", got ", position);
+  if (dy.device() == Device::cpu) {
+    for (const std::int32_t p : std::span(position.data<std::int32_t>(), position.numel())) {
+      ENSURE(p >= 0 && p < size, "max_backward: position ", p, " is outside [0, ", size, ")");
+    }
+  }
   const Shape shape = insert_axis(dy.shape(), axis, size);
   Tensor dx = zeros_like(dy, shape);  // [outer, size, inner]
   const AxisView view = view_axis("max_backward", dx, axis);

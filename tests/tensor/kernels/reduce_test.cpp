@@ -234,6 +234,10 @@ TEST_CASE("reductions name the operation, the axis and the tensor when they refu
         "max: axis 1 of f32[2, 0]@cpu is empty");
   CHECK(error_text([&] { (void)tensor::max_backward(x, i, 0, 4); }) ==
         "max_backward: expected i32 positions like dy f32[2, 3]@cpu, got i32[2]@cpu");
+  const Tensor far = Tensor::from(std::vector<std::int32_t>{0, 4}, {2}, DType::i32, Device::cpu);
+  CHECK(error_text([&] {
+          (void)tensor::max_backward(Tensor::zeros({2}, DType::f32, Device::cpu), far, 1, 4);
+        }) == "max_backward: position 4 is outside [0, 4)");
   CHECK(error_text([&] { (void)tensor::row_dot(x, empty); }) ==
         "row_dot: expected two equal shapes [..., n], got f32[2, 3]@cpu and f32[2, 0]@cpu");
 }
