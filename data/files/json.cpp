@@ -87,6 +87,10 @@ void refuse_part(const std::string& file, const std::string& part, const std::st
 }
 
 Json parse_json(std::string_view text) {
+  // The library takes it for the end, and would drop what follows.
+  if (const std::size_t at = text.find('\0'); at != text.npos) {
+    refuse("byte " + std::to_string(at + 1) + " is NUL, which no JSON has");
+  }
   Builder builder;
   Json::sax_parse(text, &builder);
   return builder.take();

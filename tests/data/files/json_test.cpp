@@ -113,6 +113,8 @@ TEST_CASE("all kinds of JSON values are read, at any place") {
   }
   CHECK(problem([] { (void)parse_json("{} 1"); }).starts_with("parse error at line 1, column 4"));
   CHECK(problem([] { (void)parse_json("[1e999]"); }).starts_with("number overflow"));
+  CHECK(problem([] { (void)parse_json(std::string("{} \0[2]", 7)); }) ==
+        "byte 4 is NUL, which no JSON has");
 }
 
 TEST_CASE("JSON text is UTF-8, whatever bytes it is made of") {
