@@ -39,6 +39,11 @@ Random random_of(const StepContext& step, int sequence) {
   return fork(step.random, mode).fork(static_cast<std::uint64_t>(sequence));
 }
 
+/// That of one layer.
+Random random_of(const StepContext& step, int sequence, int layer) {
+  return at(random_of(step, sequence), Place::layers).fork(static_cast<std::uint64_t>(layer));
+}
+
 /// The table of rotary positions, which all layers share; nullptr for other positions.
 Parameter* shared_angles(ParameterStore& store, const ModelConfig& config) {
   if (config.positions != Positions::rotary) return nullptr;
@@ -103,6 +108,16 @@ StepContext answer_context(std::uint64_t seed, std::int64_t draw) {
     context.random = fork(context.random, Purpose::evaluate).fork(static_cast<std::uint64_t>(draw));
   }
   return context;
+}
+
+attention::Call attention_call(const StepContext& step, int sequence, int layer) {
+  attention::Call call;
+  call.training = step.training;
+  call.random = at(random_of(step, sequence, layer), Place::attention);
+  call.first_example = step.first_example;
+  call.alone = step.alone;
+  call.fewest_tokens = step.fewest_tokens[static_cast<std::size_t>(sequence)];
+  return call;
 }
 
 MultiHeadAttention::MultiHeadAttention(ParameterStore& store, const std::string& name,
@@ -276,9 +291,9 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int sequence,
   const Tensor& mask = input.mask[static_cast<std::size_t>(sequence)];  // [B, N]
   ENSURE(ids.defined() && ids.rank() == 2 && ids.dtype() == DType::i32,
          "model: expected ids i32[B, N] of sequence ", sequence, ", got ", ids);
-  const Random random = random_of(step, sequence);
-  Dropout dropout{step.training ? config_.dropout : 0.0, at(random, Place::embedding),
-                  step.first_example, config_.nominal_length};
+  Dropout dropout{step.training ? config_.dropout : 0.0,
+                  at(random_of(step, sequence), Place::embedding), step.first_example,
+                  config_.nominal_length};
 
   Var x = config_.norm == Norm::post  // [B, N, E]
               ? skytape::dropout((*norm_)((*embedding_)(tape, ids, mask)), dropout)
@@ -286,20 +301,14 @@ Var Model::through_layers(Tape& tape, const ModelInput& input, int sequence,
   Var state;  // between layers, of methods that carry one
   const int first = tape.size();
   for (int l = 0; l < config_.layers; ++l) {
-    const Random layer_random = at(random, Place::layers).fork(static_cast<std::uint64_t>(l));
-    attention::Call call;
-    call.training = step.training;
-    call.random = at(layer_random, Place::attention);
-    call.first_example = step.first_example;
-    call.alone = step.alone;
-    call.fewest_tokens = step.fewest_tokens[static_cast<std::size_t>(sequence)];
+    attention::Call call = attention_call(step, sequence, l);
     if (!step.injected.empty()) call.injected = &step.injected[static_cast<std::size_t>(l)];
     if (step.observe) {
       call.observe = [&step, l](const attention::Inputs& in, const Tensor& out) {
         step.observe(l, in, out);
       };
     }
-    dropout.random = layer_random;
+    dropout.random = random_of(step, sequence, l);
     x = layers_[static_cast<std::size_t>(l)](x, state, mask, call, dropout);
     tape.release_since(first, std::array{x, state});
   }

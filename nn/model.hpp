@@ -56,6 +56,9 @@ struct StepContext {
 /// The context of an answer: a function of model and example, whatever the batch. `draw` of
 /// the method is numbered from 0.
 [[nodiscard]] StepContext answer_context(std::uint64_t seed, std::int64_t draw = 0);
+/// The call of a layer's method on the `sequence`-th sequences, but for what `step` injects and
+/// observes.
+[[nodiscard]] attention::Call attention_call(const StepContext& step, int sequence, int layer);
 
 /// Multi-head attention around a method: three projections, heads apart, method, heads together,
 /// output projection.

@@ -81,8 +81,8 @@ class Run {
     for (int layer = 0; layer < std::ssize(seen); ++layer) {
       train::MatrixText of{"", {}, seen[layer].in, layer, nullptr, saved_.config.method->name};
       of.own = &saved_.model->layer(layer).method();
+      of.own_call = nn::attention_call(step, 0, layer);
       train::MatrixOptions options;
-      options.seed = saved_.config.seed;
       const std::int64_t heads = of.in.q.size(1), n = of.in.q.size(2);
       const Tensor map = Tensor::empty({heads, n, n}, DType::f64, Device::cpu);
       for (; options.head < heads; ++options.head) {

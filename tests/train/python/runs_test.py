@@ -79,7 +79,7 @@ class Runs(ByTheProgram):
             for head in range(2):
                 with self.subTest(layer=layer, head=head):
                     self.program("matrix", "--run", "runs/drawn", "--sentence", text, "--attention", "vmean",
-                                 "--layer", str(layer), "--head", str(head), "--seed", "7",
+                                 "--layer", str(layer), "--head", str(head), "--seed", "9",
                                  "--out", f"matrix{layer}{head}", program=LABORATORY)
                     study, = (self.folder / f"matrix{layer}{head}").glob("*.json")
                     matrices = json.loads(study.read_text(encoding="utf-8"))["details"]["results"]

@@ -129,6 +129,7 @@ MatrixText text_of_run(const MatrixFlags& flags, const SavedModel& saved, Progre
   choose_layer(flags, seen, result);
   result.own = &saved.model->layer(static_cast<int>(result.layer)).method();
   result.own_name = config.method->name;
+  result.own_call = nn::attention_call(step, 0, static_cast<int>(result.layer));
   return result;
 }
 
@@ -186,7 +187,7 @@ void add_matrix(const Command& program) {
       .between(0, 256);
   command.add_option("--set", flags->set, "<method>.<option>=value").no_default();
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
-  command.add_option("--seed", flags->options.seed, "of untrained weights and of draws");
+  command.add_option("--seed", flags->options.seed, "of untrained weights and of draws with them");
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out,
                      "folder for JSON and tables; train/report/draw.py draws its pictures");

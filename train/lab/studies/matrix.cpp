@@ -42,9 +42,8 @@ Tensor matrix_of(const Tensor& values, std::int64_t head, const Output& output) 
 
 /// Returns a method's output as a function of the values. It draws its random arrays once, for the
 /// text itself.
-Output output_of(const attention::Method& method, attention::Inputs in, const Random& random) {
-  attention::Call call;
-  call.random = random;
+Output output_of(const attention::Method& method, attention::Inputs in,
+                 const attention::Call& call) {
   const attention::Draws drawn = method.draw(in, call);
   attention::Draws draws;
   for (const auto& [name, value] : drawn.all()) draws.set(name, value);  // not what is cached
@@ -140,9 +139,11 @@ MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options) {
   if (text.own != nullptr) {
     const attention::Spec& spec = attention::find(text.own_name);
     const attention::Inputs in = inputs_of(text.in, spec, DType::f32, true);
-    add_matrix_of(study, text, text.own_name + " (trained)", spec, output_of(*text.own, in, random),
-                  in.v, options.head);
+    add_matrix_of(study, text, text.own_name + " (trained)", spec,
+                  output_of(*text.own, in, text.own_call), in.v, options.head);
   }
+  attention::Call call;
+  call.random = random;
   const std::int64_t features =
       options.features > 0 ? options.features : std::max<std::int64_t>(1, n / 4);
   for (const std::string& name : options.methods) {
@@ -159,7 +160,7 @@ MatrixStudy run_matrix(const MatrixText& text, const MatrixOptions& options) {
     const auto method = spec.make(context, values);
     store.pack(DType::f64, Device::cpu, fork(random, Purpose::initialise).key);
     const attention::Inputs in = inputs_of(text.in, spec, DType::f64, false);
-    add_matrix_of(study, text, name, spec, output_of(*method, in, random), in.v, options.head);
+    add_matrix_of(study, text, name, spec, output_of(*method, in, call), in.v, options.head);
   }
   if (study.matrices.empty()) {
     throw UsageError(

@@ -24,6 +24,7 @@ struct MatrixText {
   /// The model's own method with its weights; null: exact attention.
   const attention::Method* own = nullptr;
   std::string own_name;
+  attention::Call own_call = {};  // how the model calls it: its draws are those of its answers
 };
 
 struct MatrixOptions {
@@ -31,7 +32,7 @@ struct MatrixOptions {
   std::map<std::string, attention::OptionValues> method_options = {};  // by method
   std::int64_t head = 0;
   std::int64_t features = 0;  // of methods that have some; 0: a quarter of the tokens
-  std::uint64_t seed = 42;    // of weights that no one trained, and of draws
+  std::uint64_t seed = 42;    // of weights that no one trained, and of draws with them
 };
 
 struct MethodMatrix {

@@ -2,13 +2,17 @@
 #include "train/lab/studies/matrix.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 #include "attention/registry.hpp"
 #include "data/files/json.hpp"
+#include "nn/model.hpp"
+#include "tensor/gemm/gemm.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/unicode.hpp"
 #include "tests/train/cli/workshop.hpp"
+#include "train/lab/studies/attention_inputs.hpp"
 #include "train/lab/studies/exact_attention.hpp"
 
 using namespace skytape;
@@ -93,6 +97,48 @@ TEST_CASE("the matrix of every method, times the values, is the method's output"
       }
     }
     CHECK(relative_error(got, want) < 1e-9);
+  }
+}
+
+TEST_CASE("the matrix of a model's own method, times the values, is what the model's answer has") {
+  constexpr std::int64_t kTokens = 23;
+  for (const attention::Spec& spec : attention::registry()) {
+    if (spec.carries_state || spec.reads_x) continue;  // may have no matrix
+    CAPTURE(spec.name);
+    nn::ModelConfig config;
+    config.attention = spec.name;
+    if (spec.has_option("features")) config.attention_options = {{"features", "8"}};
+    config.vocabulary = 29;
+    config.nominal_length = 32;
+    config.layers = 2;
+    config.width = 12;
+    config.heads = 3;
+    const nn::Model model(config, DType::f32, Device::cpu, 5);
+    nn::ModelInput input;
+    std::vector<std::int32_t> ids(kTokens);
+    std::iota(ids.begin(), ids.end(), 1);
+    input.ids[0] = Tensor::from(ids, {1, kTokens}, DType::i32, Device::cpu);
+    input.mask[0] = Tensor::full({1, kTokens}, 1, DType::f32, Device::cpu);
+    std::vector<LayerInputs> seen;
+    nn::StepContext step = nn::answer_context(7);
+    keep_in(seen, step);
+    Tape tape(Tape::Mode::eval);
+    (void)model.encode(tape, input, 0, step);
+    REQUIRE(seen.size() == 2);
+    for (int layer = 0; layer < 2; ++layer) {
+      CAPTURE(layer);
+      MatrixText text{"a model",
+                      {},
+                      seen[layer].in,
+                      layer,
+                      &model.layer(layer).method(),
+                      spec.name,
+                      nn::attention_call(step, 0, layer)};
+      const MatrixStudy study = run_matrix(text, {.methods = {}, .head = 1});
+      const Tensor& matrix = study.matrices.at(0).matrix;                 // [N, N]
+      const Tensor out = tensor::matmul(matrix, seen[layer].in.v[0][1]);  // [N, D]
+      CHECK(relative_error(out.to_vector(), seen[layer].out[0][1].to_vector()) < 1e-4);
+    }
   }
 }
 
