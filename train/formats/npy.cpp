@@ -106,6 +106,9 @@ class Header {
         fail("an axis of the shape is no size");
       }
       at_ = static_cast<std::size_t>(stop - text_.data());
+      if (std::ssize(array.shape) == Shape::kMaxRank) {
+        fail(fmt::format("its shape has more than {} axes", Shape::kMaxRank));
+      }
       array.shape.push_back(size);
       accept(',');
     }

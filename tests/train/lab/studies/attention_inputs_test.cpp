@@ -156,6 +156,10 @@ TEST_CASE("files without q, with other shapes or values, and other names are ref
     CHECK(contains(error_of<UsageError>([&] { (void)file_inputs(names); }), "Q.npy,K.npy,V.npy"));
   }
   CHECK(contains(error_of<DataError>([&] { (void)file_inputs("none.safetensors"); }), "none"));
+  const std::string deep =
+      folder.write("deep.npy", npy_of_ones("(1, 1, 1, 1, 1, 6, 4)", 24)).string();
+  CHECK(contains(error_of<DataError>([&] { (void)file_inputs(deep + "," + deep + "," + deep); }),
+                 "deep.npy: its shape has more than 6 axes"));
 }
 
 TEST_CASE("an encoder's inputs are those of its texts, in the file's order, short ones left out") {
