@@ -132,7 +132,7 @@ TEST_CASE("--budget of several seeds is measured once, also where --resume conti
   };
   const std::string steps = steps_of("42").get<std::string>();
 
-  // As where another program had the machine before: other steps would fit now.
+  // Two seconds leave time for other steps than one did; the runs keep those that were measured.
   const Finished rest = shop.train({"--budget", "2s", "--seeds", "2", "--resume"});
   CAPTURE(rest.err);
   CHECK(rest.code == 0);
