@@ -33,5 +33,5 @@ class Build(build_ext):
 
 
 version, = re.findall(r"^version: *(.*)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.M)
-setup(version=version, packages=["skytape"], ext_modules=[Extension("skytape._engine", [])],
+setup(version=version, packages=["skytape", "skytape.torch"], ext_modules=[Extension("skytape._engine", [])],
       cmdclass={"build_ext": Build})

@@ -41,7 +41,7 @@ FEW = SOME if WHOLE else ("softmax", "skyformer", "linformer", "routing")  # whe
 def layer(name, seed=5, **more):
     torch.manual_seed(seed)
     options = {key: value for key, value in OPTIONS.get(name, {}).items()
-               if any(option["key"] == key for option in skytape.torch._METHODS[name]["options"])}
+               if any(option["key"] == key for option in skytape.traits.METHODS[name]["options"])}
     return skytape.torch.Attention(name, E, HEADS, length=N, **options, **more)
 
 
@@ -242,6 +242,8 @@ class Habits(unittest.TestCase):
         graph = make_fx(step, tracing_mode="real")(x.clone().requires_grad_())
         self.assertTrue((graph(x.clone().requires_grad_()) == gradients(module, x)["x"]).all())
         self.assertIn("skytape.skyformer_backward", str(graph.code))
+        many = torch.stack([inputs(seed) for seed in (1, 2, 3)])
+        self.assertLess((torch.vmap(graph)(many) - torch.stack([graph(x) for x in many])).abs().max(), 1e-6)
 
     def test_vmap(self):
         for name in FEW:
@@ -386,7 +388,7 @@ class Habits(unittest.TestCase):
                         out = module(x)
                         self.assertEqual(out.dtype, theirs(x, x, x)[0].dtype)
                     self.assertEqual(gradients(module, x)["x"].dtype, torch.float32)
-                    if (not skytape.torch._METHODS[name]["random"]
+                    if (not skytape.traits.METHODS[name]["random"]
                             and name not in ("informer", "informer_mask", "routing")):
                         self.assertLess((out.float() - module(x)).norm(), 0.05 * module(x).norm())
 
@@ -401,7 +403,7 @@ class Habits(unittest.TestCase):
 
     def test_in_place(self):
         for name in METHODS:
-            row = skytape.torch._METHODS[name]
+            row = skytape.traits.METHODS[name]
             q, k, v = (normal(1, 2, 16, 8, seed=seed).requires_grad_() for seed in (1, 2, 3))
             x = normal(1, 16, 16, seed=4) if row["reads_x"] else None
             for change in ("out.add_(1)", "out.mul_(2)", "out[:, :, 0] = 0", "out.zero_()", "v_.add_(1)"):

@@ -80,7 +80,7 @@ class Torch(unittest.TestCase):
             for training in (False, True):
                 with self.subTest(name, training=training, **options):
                     averages = [key for key in own if key == "centroids"] if training else []
-                    settings = skytape.torch._settings(training, 0, list(own) or None, averages, [],
+                    settings = skytape.torch.settings.text_of(training, 0, list(own) or None, averages, [],
                                                        skytape._texts(options))
                     taken = (*(arrays[key] for key in "vqkx"), torch.arange(N)[None] < 40, torch.tensor([7]),
                              list(own.values()), [], settings)
@@ -173,8 +173,8 @@ class Torch(unittest.TestCase):
         def counted(*arguments):
             calls.append(arguments[0])
             return engine(*arguments)
-        engine = skytape.torch._Call
-        with unittest.mock.patch.object(skytape.torch, "_Call", counted):
+        engine = skytape.torch.operators._Call
+        with unittest.mock.patch.object(skytape.torch.operators, "_Call", counted):
             for name in ("softmax", "vmean", "linear_attention", "skyformer"):
                 skytape.torch.attention(name, x, x, x, differentiable=True)
             for training in (False, True):
@@ -236,7 +236,7 @@ class Torch(unittest.TestCase):
                 compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
                 for n in lengths:
                     self.assertLess((compiled(x[:, :, :n]) - call(x[:, :, :n], False)).abs().max(), 1e-12)
-        sizes = (torch.tensor([3]), "linformer", skytape.torch._settings(False, 0, None, [], [], {}),
+        sizes = (torch.tensor([3]), "linformer", skytape.torch.settings.text_of(False, 0, None, [], [], {}),
                  "2,4,8,8")
         torch.library.opcheck(torch.ops.skytape.initial.default, sizes)
 
@@ -263,7 +263,7 @@ class Torch(unittest.TestCase):
         n, nothing = 8, torch.empty(0, dtype=torch.int32)
         q, k, v, dout = (normal(1, H, n, n, seed=seed) for seed in (1, 2, 3, 4))
         mask = (torch.arange(n)[None] < 5).double()
-        taken = (torch.tensor([7]), [], [], skytape.torch._settings(False, 0, None, [], [], {}))
+        taken = (torch.tensor([7]), [], [], skytape.torch.settings.text_of(False, 0, None, [], [], {}))
         for what, given in {"copy": (-q, mask.clone()), "order": (q.mT, mask.clone()),
                             "mask": (q, mask.clone())}.items():
             with self.subTest(what):
@@ -279,7 +279,7 @@ class Torch(unittest.TestCase):
     def test_a_compiled_graph_of_an_earlier_version_has_right_gradients(self):
         q, k, v, dout = (normal(1, H, N, D, seed=seed) for seed in (1, 2, 3, 4))
         taken = (v, q, k, None, None, torch.tensor([7]), [], [],
-                 skytape.torch._settings(False, 0, None, [], [], {}))
+                 skytape.torch.settings.text_of(False, 0, None, [], [], {}))
         out, token, _ = torch.ops.skytape.softmax(*taken, True)
         out.zero_()  # it knew of no reader
         ours = torch.ops.skytape.softmax_backward(dout, token, *taken)

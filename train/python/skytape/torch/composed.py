@@ -12,7 +12,7 @@ import math
 import torch
 from torch.nn import functional as F
 
-from ._engine import UsageError
+from .._engine import UsageError
 
 # Settings whose gradient is, on purpose, not that of what is computed.
 _NO_DERIVATIVE = (("inverse_backward", "implicit"), ("pilot_gradient", "official"),
