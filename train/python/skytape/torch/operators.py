@@ -91,14 +91,6 @@ def _forward_fake(name, v, q, k, x, mask, seed, own, draws, settings, keep):
              for key in told.averages])
 
 
-def _setup(ctx, inputs, output):
-    *tensors, own, draws, ctx.settings, _ = inputs
-    out, token, _ = output
-    ctx.own, ctx.draws = (None if arrays is None else len(arrays) for arrays in (own, draws))
-    # The output is among what the call keeps: PyTorch must see it where it is changed in place.
-    ctx.save_for_backward(*tensors, *(own or ()), *(draws or ()), token, out)
-
-
 @torch._disable_dynamo
 def refuse_untrained(name, settings, wanted, v, x):
     """wanted: of which of `own` the gradient is asked for. A compiled graph, torch.func and torch.vmap tell
@@ -113,19 +105,44 @@ def refuse_untrained(name, settings, wanted, v, x):
         raise UsageError(f"{key}: requires its gradient, but {name} does not train it: detach it")
 
 
-def _backward_of(name):
-    operator = getattr(torch.ops.skytape, f"{name}_backward").default
+def _below_autograd(name, keys, *call):
+    with torch._C._AutoDispatchBelowAutograd():
+        return getattr(torch.ops.skytape, name).default.redispatch(keys, *call)
 
+
+class _Differentiable(torch.autograd.Function):
+    """The operator below autograd, on (name, keys, how many are `own`, settings, keep, v, q, k, x, mask,
+    seed, *own, *draws): (out, token, *averages)."""
+
+    @staticmethod
+    def forward(ctx, name, keys, count, settings, keep, v, q, k, x, mask, seed, *arrays):
+        out, token, moved = _below_autograd(name, keys, v, q, k, x, mask, seed, arrays[:count],
+                                            arrays[count:], settings, keep)
+        ctx.name, ctx.count, ctx.settings = name, count, settings
+        # The output is among what the call keeps: PyTorch must see it where it is changed in place.
+        ctx.save_for_backward(v, q, k, x, mask, seed, *arrays, token, out)
+        return (out, token, *moved)
+
+    @staticmethod
     def backward(ctx, dout, *_):
         v, q, k, x, mask, seed, *arrays, token, out = ctx.saved_tensors
-        own = None if ctx.own is None else arrays[:ctx.own]
-        draws = None if ctx.draws is None else arrays[len(arrays) - ctx.draws:]
-        refuse_untrained(name, ctx.settings, ctx.needs_input_grad[6], v, x)
-        found = operator(dout, token, v, q, k, x, mask, seed, own, draws, ctx.settings, out)
-        given = iter(found)
-        dv, dq, dk, dx = (next(given) if tensor is not None else None for tensor in (v, q, k, x))
-        return dv, dq, dk, dx, None, None, own and list(given), draws and [None] * len(draws), None, None
-    return backward
+        own, draws = arrays[:ctx.count], arrays[ctx.count:]
+        refuse_untrained(ctx.name, ctx.settings, ctx.needs_input_grad[11:11 + ctx.count], v, x)
+        found = iter(getattr(torch.ops.skytape, f"{ctx.name}_backward").default(
+            dout, token, v, q, k, x, mask, seed, own, draws, ctx.settings, out))
+        dv, dq, dk, dx = (next(found) if tensor is not None else None for tensor in (v, q, k, x))
+        return *[None] * 5, dv, dq, dk, dx, None, None, *found, *[None] * len(draws)
+
+
+def _differentiated(name, keys, v, q, k, x, mask, seed, own, draws, settings, keep):
+    """The operator where autograd looks on. register_autograd would do the same, and take longer than a short
+    call: it takes lists of any nesting apart, in Python."""
+    below, own, draws = keys & torch._C._after_autograd_keyset, own or (), draws or ()
+    given = v, q, k, x, mask, seed, *own, *draws
+    if torch.is_grad_enabled() and any([tensor is not None and tensor.requires_grad for tensor in given]):
+        out, token, *moved = _Differentiable.apply(name, below, len(own), settings, keep, *given)
+        return out, token, moved
+    return _below_autograd(name, below, v, q, k, x, mask, seed, own, draws, settings, keep)
 
 
 def _backward(name, dout, token, v, q, k, x, mask, seed, own, draws, settings, out=None):
@@ -155,7 +172,6 @@ def _refuse(name):
 
 
 def _define(name):
-    forward, backward = f"skytape::{name}", f"skytape::{name}_backward"
     for operator, arguments, results, run, fake in [
         (name, f"{_TAKEN}, bool keep", "(Tensor, Tensor, Tensor[])", _forward, _forward_fake),
         (f"{name}_backward", f"Tensor dout, Tensor token, {_TAKEN}, Tensor? out=None", "Tensor[]",
@@ -165,8 +181,8 @@ def _define(name):
         for device in ("CPU", "CUDA"):
             library.impl(operator, functools.partial(run, name), device)
         torch.library.register_fake(f"skytape::{operator}", functools.partial(fake, name), lib=library)
-    torch.library.register_autograd(forward, _backward_of(name), setup_context=_setup, lib=library)
-    torch.library.register_autograd(backward, _refuse(name), lib=library)
+    library.impl(name, functools.partial(_differentiated, name), "Autograd", with_keyset=True)
+    torch.library.register_autograd(f"skytape::{name}_backward", _refuse(name), lib=library)
 
 
 for _each in METHODS:
