@@ -41,6 +41,27 @@ class Tapes(unittest.TestCase):
             with self.assertRaisesRegex(skytape.UsageError, "the base must be positive"):
                 call()
 
+    def test_powers_of_negative_numbers_of_zero_and_of_large_ones(self):
+        nan, inf = np.nan, np.inf
+        for exponent, values, slopes in [  # at -2, 0, 0.25 and 1e20
+            (3, [-8, 0, 1 / 64, inf], [12, 0, 3 / 16, inf]),
+            (1.5, [nan, 0, 1 / 8, 1e30], [nan, 0, 3 / 4, 1.5e10]),
+            (0.5, [nan, 0, 1 / 2, 1e10], [nan, inf, 1, 0.5e-10]),
+            (0.25, [nan, 0, 0.25**0.25, 1e5], [nan, inf, 0.25**0.25, 0.25e-15]),
+            (0, [1, 1, 1, 1], [0, 0, 0, 0]),
+            (-3, [-1 / 8, inf, 64, 0], [-3 / 16, -inf, -768, 0]),
+        ]:
+            with self.subTest(exponent):
+                tape = skytape.Tape()
+                x = tape.input(np.array([-2, 0, 0.25, 1e20], "f4"))
+                power = x ** exponent
+                np.testing.assert_allclose(power.value, np.array(values, "f4"), 1e-6)
+                tape.backward(ops.sum_all(power))
+                np.testing.assert_allclose(tape.grad(x), np.array(slopes, "f4"), 1e-6)
+        self.assertTrue(skytape.gradcheck(lambda x: (x * x) ** -1.7, [A]))
+        tape = skytape.Tape()
+        self.assertEqual((tape.input(np.float32(4)) ** 1.5).value, 8)
+
     def test_powers_need_a_finite_exponent(self):
         x = skytape.Tape().input(np.ones(3))
         for exponent in (np.inf, -np.inf, np.nan):

@@ -82,19 +82,16 @@ def _turned(of_vars):
 
 
 def _power(x, exponent):
-    """x ** exponent, by products where it is whole."""
+    """x ** exponent; 0 ** 0 is 1 and has the gradient 0."""
     if not math.isfinite(exponent):
         raise UsageError(f"Var: **: expected a finite number or an array as exponent, got {exponent}")
-    if exponent == 0.5:
-        return ops.sqrt(x)
-    if exponent != int(exponent):
-        return ops.exp(ops.affine(ops.log(x), exponent))
-    if exponent < 0:
-        return ops.reciprocal(_power(x, -exponent))
-    if exponent == 0:
-        return ops.affine(x, 0, 1)
-    half = _power(x, exponent // 2) if exponent > 1 else None
-    return x if half is None else ops.square(half) * x if exponent % 2 else ops.square(half)
+    base = x.value
+
+    def times_power(factor, exponent):
+        with np.errstate(all="ignore"):  # as of the engine's operations: 0 ** -1 is infinite
+            return np.multiply(factor, np.power(base, exponent, dtype=base.dtype), dtype=base.dtype)
+    return x.tape.record("power", [x], times_power(1, exponent),
+                         lambda dy: [times_power(dy * exponent, exponent - 1 if exponent else 0)])
 
 
 def _power_by_logarithm(x, exponent):
