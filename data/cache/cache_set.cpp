@@ -14,6 +14,7 @@
 #include "data/files/digest.hpp"
 #include "data/files/json.hpp"
 #include "data/files/output.hpp"
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 
 namespace skytape::data {
@@ -39,7 +40,7 @@ CacheSet::CacheSet(std::string_view task, const std::filesystem::path& folder, i
     ENSURE(errno == EINTR, lock_path.string(), ": cannot lock it: ", std::strerror(errno));
   }
   std::error_code failure;  // creating the same file reports it
-  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+  for (const auto& entry : entries_of(folder_)) {
     if (entry.path().extension() == ".tmp") std::filesystem::remove(entry.path(), failure);
   }
 }

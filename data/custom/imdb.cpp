@@ -43,8 +43,9 @@ bool lies_in_a_class(std::string_view path) {
 /// The tree itself, or the archive in the given folder.
 fs::path find_reviews(const fs::path& from) {
   if (!fs::is_directory(from)) return from;
-  for (const auto& entry : fs::recursive_directory_iterator(from)) {
-    if (entry.path().filename() == kArchive) return entry.path();
+  for (fs::recursive_directory_iterator at(from); at != fs::recursive_directory_iterator();
+       advance(at)) {
+    if (at->path().filename() == kArchive) return at->path();
   }
   return from;
 }

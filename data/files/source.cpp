@@ -188,7 +188,7 @@ void visit_folder(const fs::path& root, const std::function<bool(const SourceFil
   std::vector<fs::path> above = {fs::canonical(root)};  // the folders that an entry is in
   constexpr auto kOptions = fs::directory_options::follow_directory_symlink;
   for (auto at = fs::recursive_directory_iterator(root, kOptions);
-       at != fs::recursive_directory_iterator(); ++at) {
+       at != fs::recursive_directory_iterator(); advance(at)) {
     above.resize(static_cast<size_t>(at.depth()) + 1);
     if (at->is_directory()) {
       above.push_back(fs::canonical(at->path()));
@@ -337,6 +337,26 @@ std::unique_ptr<ByteStream> open_standard_input(std::function<void()> before_wai
 
 std::unique_ptr<ByteStream> open_memory(std::span<const uint8_t> bytes) {
   return std::make_unique<MemoryStream>(bytes);
+}
+
+std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+  std::vector<fs::directory_entry> entries;
+  std::error_code failure;
+  for (fs::directory_iterator at(folder, failure); at != fs::directory_iterator();
+       at.increment(failure)) {
+    entries.push_back(*at);
+  }
+  if (failure) throw DataError(fmt::format("{}: {}", folder.string(), failure.message()));
+  std::sort(entries.begin(), entries.end());
+  return entries;
+}
+
+void advance(fs::recursive_directory_iterator& at) {
+  const bool enters = at->is_directory() && at.recursion_pending();
+  const fs::path folder = enters ? at->path() : at->path().parent_path();
+  std::error_code failure;
+  at.increment(failure);
+  if (failure) throw DataError(fmt::format("{}: {}", folder.string(), failure.message()));
 }
 
 bool is_archive(const fs::path& path) {

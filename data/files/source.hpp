@@ -90,6 +90,13 @@ class LineReader {
   int64_t line_number_ = 0;
 };
 
+/// The entries of a folder, by name. DataError that names the folder: an iterator of the standard
+/// library names nothing where it cannot go on.
+[[nodiscard]] std::vector<std::filesystem::directory_entry> entries_of(
+    const std::filesystem::path& folder);
+/// Goes on to the next entry of a tree; DataError as above.
+void advance(std::filesystem::recursive_directory_iterator& at);
+
 /// True for a file that visit_files() takes for an archive: by its name, or a tar called .gz.
 [[nodiscard]] bool is_archive(const std::filesystem::path& path);
 

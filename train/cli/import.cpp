@@ -86,7 +86,8 @@ void check_out(const EncodeFlags& flags) {
   if (fs::equivalent(flags.text, flags.out, absent)) {
     throw UsageError(fmt::format("--out {}: is the file of --text, expected another", flags.out));
   }
-  for (const auto& entry : fs::directory_iterator(flags.model, absent)) {
+  if (!fs::is_directory(flags.model, absent)) return;
+  for (const auto& entry : data::entries_of(flags.model)) {
     if (!fs::equivalent(entry.path(), flags.out, absent)) continue;
     throw UsageError(fmt::format("--out {}: is a file of --model, expected another", flags.out));
   }

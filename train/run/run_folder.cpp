@@ -50,7 +50,7 @@ bool is_ours(const fs::path& file) {
 
 /// Removes what a killed process left unfinished; with `all`, every file of a run.
 void clean(const fs::path& folder, bool all) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : data::entries_of(folder)) {
     if (!entry.is_regular_file() || !is_ours(entry.path())) continue;
     if (all || entry.path().extension() == ".tmp") fs::remove(entry.path());
   }
@@ -95,7 +95,8 @@ void refuse_files(const fs::path& path) {
                     "replaces it (through make: RESUME=1, FORCE=1)",
                     path.string()));
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+  if (!fs::is_directory(path, error)) return;
+  for (const fs::directory_entry& entry : data::entries_of(path)) {
     if (!is_ours(entry.path()) || entry.path().extension() == ".tmp") continue;
     throw UsageError(
         fmt::format("{}: is there, and a run writes a file of that name; --force replaces it, "
@@ -175,7 +176,7 @@ void RunFolder::lock() {
 
 void refuse_odd_files(const fs::path& folder) {
   if (!fs::is_directory(folder)) return;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : data::entries_of(folder)) {
     if (!is_ours(entry.path()) || !entry.exists() || entry.is_regular_file()) continue;
     throw DataError(fmt::format("{}: {}, expected a file that can be read and replaced",
                                 entry.path().string(),
@@ -190,7 +191,7 @@ void refuse_existing(const fs::path& path) {
 
 void RunFolder::start_metrics(const RunState& state) {
   const std::vector<Json> kept = kept_metrics(metrics(), state);
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+  for (const fs::directory_entry& entry : data::entries_of(path_)) {
     if (is_events(entry.path())) fs::remove(entry.path());
   }
   std::string lines;

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <optional>
 
 #include "data/files/json.hpp"
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/config/run_config.hpp"
@@ -169,7 +169,8 @@ std::vector<std::string> runs_on(const std::filesystem::path& runs,
                                  const std::string& train_fingerprint) {
   std::vector<std::string> found;
   std::error_code none;  // no such folder: no runs known
-  for (const auto& entry : std::filesystem::directory_iterator(runs, none)) {
+  if (!std::filesystem::is_directory(runs, none)) return {};
+  for (const auto& entry : data::entries_of(runs)) {
     const std::filesystem::path config = config_file(entry.path());
     if (!std::filesystem::exists(config, none)) continue;
     try {
@@ -180,7 +181,6 @@ std::vector<std::string> runs_on(const std::filesystem::path& runs,
     } catch (const DataError&) {  // not readable as a run: of no data that we know
     }
   }
-  std::sort(found.begin(), found.end());
   return found;
 }
 

@@ -1,9 +1,13 @@
 // Files as they should not be: cut, packed badly, endless, or climbing out of their folder.
 #include "data/files/source.hpp"
 
+#include <dirent.h>
+#include <dlfcn.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "data/custom/records.hpp"
 #include "data/files/digest.hpp"
@@ -73,7 +77,20 @@ std::string visiting(const std::filesystem::path& root) {
   return error.empty() ? names : error;
 }
 
+ino_t unreadable = 0;  // the folder that a broken disk cannot list; 0: none
+
 }  // namespace
+
+/// Takes the place of the C library's.
+extern "C" dirent* readdir(DIR* folder) {
+  static const auto theirs = reinterpret_cast<decltype(&readdir)>(::dlsym(RTLD_NEXT, "readdir"));
+  struct stat facts = {};
+  if (unreadable != 0 && ::fstat(::dirfd(folder), &facts) == 0 && facts.st_ino == unreadable) {
+    errno = EIO;
+    return nullptr;
+  }
+  return theirs(folder);
+}
 
 TEST_CASE("lines end in LF or CRLF, also mixed in one file, and the last one in nothing") {
   using Lines = std::vector<std::string>;
@@ -235,4 +252,18 @@ TEST_CASE("gzip'd entries of an archive are unpacked as files of a folder are") 
   write_tar(tar, {{"f0.txt", "plain\n"}, {"f0.txt.gz", packed}});
   CHECK(visiting(tar) == tar.string() + ":/f0.txt and " + tar.string() +
                              ":/f0.txt.gz are both f0.txt once unpacked: expected one of them");
+}
+
+TEST_CASE("a folder that cannot be listed is named") {
+  const Folder folder;
+  const std::filesystem::path below = folder.path() / "a" / "below";
+  std::filesystem::create_directories(below);
+  struct stat facts = {};
+  REQUIRE(::stat(below.c_str(), &facts) == 0);
+  unreadable = facts.st_ino;
+  const std::string expected = below.string() + ": Input/output error";
+  CHECK(error_of<DataError>([&] { (void)entries_of(below); }) == expected);
+  CHECK(visiting(folder.path()) == expected);
+  unreadable = 0;
+  CHECK(entries_of(below).empty());
 }

@@ -10,6 +10,7 @@
 #include "attention/inverse/iterative_inverse.hpp"
 #include "attention/registry.hpp"
 #include "autograd/ops.hpp"
+#include "data/files/source.hpp"
 #include "train/lab/goldens/golden_case.hpp"
 
 namespace skytape {
@@ -225,10 +226,9 @@ void run_case(const GoldenCase& c, DType dtype, Device device, std::vector<Golde
 
 std::vector<fs::path> folders_in(const fs::path& directory) {
   std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(directory)) {
+  for (const auto& entry : data::entries_of(directory)) {
     if (entry.is_directory()) folders.push_back(entry.path());
   }
-  std::sort(folders.begin(), folders.end());
   return folders;
 }
 

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "data/files/json.hpp"
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/config/identity.hpp"
@@ -91,12 +92,11 @@ FoundRuns find_runs(const fs::path& folder) {
   std::error_code error;
   if (holds_run(folder)) {
     candidates.push_back(folder);
-  } else {
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+  } else if (fs::is_directory(folder, error)) {
+    for (const fs::directory_entry& entry : data::entries_of(folder)) {
       if (holds_run(entry.path())) candidates.push_back(entry.path());
     }
   }
-  std::sort(candidates.begin(), candidates.end());
   FoundRuns found;
   for (const fs::path& path : candidates) {
     const std::string name = name_of_folder(path);

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -89,10 +88,9 @@ class TarGz {
 
 void pack_results(const fs::path& runs, const fs::path& archive) {
   std::vector<fs::path> folders;
-  for (const fs::directory_entry& entry : fs::directory_iterator(runs)) {
+  for (const fs::directory_entry& entry : data::entries_of(runs)) {
     if (fs::exists(result_file(entry.path()))) folders.push_back(entry.path());
   }
-  std::sort(folders.begin(), folders.end());
   TarGz packed;
   for (const fs::path& folder : folders) {
     for (const char* file : kPacked) {

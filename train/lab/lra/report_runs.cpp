@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/config/identity.hpp"
@@ -75,10 +76,9 @@ void name_settings(std::vector<ReportRun>& runs) {
 /// The studies of a folder: every JSON file there that an Experiment wrote.
 std::vector<ReportStudy> read_studies(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : data::entries_of(folder)) {
     if (entry.path().extension() == ".json") files.push_back(entry.path());
   }
-  std::sort(files.begin(), files.end());
   std::vector<ReportStudy> studies;
   for (const fs::path& file : files) {
     const Json j = read_json(file);
@@ -103,11 +103,10 @@ ReportRuns read_report_runs(const fs::path& root) {
   if (holds_run(root)) {
     folders.push_back(root);
   } else {
-    for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+    for (const fs::directory_entry& entry : data::entries_of(root)) {
       if (entry.is_directory()) folders.push_back(entry.path());
     }
   }
-  std::sort(folders.begin(), folders.end());
   ReportRuns found;
   for (const fs::path& folder : folders) {
     const std::string name = name_of_folder(folder);

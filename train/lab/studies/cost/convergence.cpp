@@ -1,9 +1,8 @@
 // Time until early stopping, from what finished runs wrote.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "data/files/json.hpp"
+#include "data/files/source.hpp"
 #include "tensor/core/error.hpp"
 #include "train/lab/papers/paper_costs.hpp"
 #include "train/lab/studies/cost/cost.hpp"
@@ -69,17 +68,14 @@ double attention_dropout(const Json& result) {
 
 /// Folders below `folder` with a result, by name.
 std::vector<fs::path> finished_runs(const fs::path& folder) {
-  std::error_code error;
   std::vector<fs::path> runs;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
+  for (const auto& entry : data::entries_of(folder)) {
     if (fs::exists(entry.path() / "result.json")) runs.push_back(entry.path());
   }
-  if (error) throw DataError(fmt::format("{}: {}", folder.string(), error.message()));
   if (runs.empty()) {
     throw DataError(
         fmt::format("{}: holds no finished run (no folder with a result.json)", folder.string()));
   }
-  std::sort(runs.begin(), runs.end());
   return runs;
 }
 
