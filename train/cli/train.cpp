@@ -4,6 +4,7 @@
 
 #include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
+#include "train/process/launch.hpp"
 #include "train/ranks/ranks.hpp"
 #include "train/run/memory_estimate.hpp"
 #include "train/run/phases.hpp"
@@ -20,6 +21,7 @@ struct TrainFlags {
   bool resume = false, force = false, print_config = false, no_graph = false;
   std::string reduce = "auto";
   std::int64_t rank_timeout = 40;  // seconds
+  std::string of_ranks;            // a flag of theirs that the user gives; empty: none
 };
 
 /// Every effective value, and what they cost in memory with examples of full length.
@@ -66,6 +68,11 @@ void refuse_other_course(const Request& request, const Ranks& ranks) {
 
 /// The work of one rank.
 int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
+  if (!flags.of_ranks.empty() && !launched().by_launcher) {
+    throw UsageError(
+        fmt::format("{}: {} has no effect on one process; expected ranks, which mpirun starts",
+                    pretraining ? "pretrain" : "train", flags.of_ranks));
+  }
   Request request;
   together(ranks, [&] { request = request_of(flags, pretraining, ranks); });
   refuse_other_course(request, ranks);
@@ -78,6 +85,9 @@ int run(const TrainFlags& flags, bool pretraining, const Ranks& ranks) {
 
 int run_ranks(const Command& command, TrainFlags& flags, bool pretraining) {
   flags.run.note_given(command);
+  for (const char* flag : {"--reduce", "--rank-timeout"}) {
+    if (command.count(flag) > 0) flags.of_ranks = flag;
+  }
   return with_ranks({parse_reduce(flags.reduce), static_cast<double>(flags.rank_timeout)},
                     [&](const Ranks& ranks) { return run(flags, pretraining, ranks); });
 }

@@ -42,7 +42,7 @@ int local_size() {
 Launch launched() {
   for (const Names& names : kNames) {
     const std::optional<int> rank = number_of(names.rank), size = number_of(names.size);
-    if (rank && size && *rank < *size) return {*rank, *size, local_size()};
+    if (rank && size && *rank < *size) return {*rank, *size, local_size(), true};
   }
   return {};
 }

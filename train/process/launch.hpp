@@ -8,7 +8,8 @@ namespace skytape::train {
 
 struct Launch {
   int rank = 0, size = 1;
-  int local_size = 1;  // of them on this host, where the launcher says so
+  int local_size = 1;        // of them on this host, where the launcher says so
+  bool by_launcher = false;  // which may have started one process
 };
 
 /// Returns the rank of this process among those that one launcher started; rank 0 of 1 without one.

@@ -28,6 +28,12 @@ class Variable {
 
 TEST_CASE("a launcher's words are read from the environment") {
   CHECK(launched().size == 1);
+  CHECK_FALSE(launched().by_launcher);
+  {
+    const Variable rank("OMPI_COMM_WORLD_RANK", "0"), size("OMPI_COMM_WORLD_SIZE", "1");
+    CHECK(launched().size == 1);
+    CHECK(launched().by_launcher);
+  }
   {
     const Variable rank("PMI_RANK", "3"), size("PMI_SIZE", "8");
     CHECK(launched().rank == 3);
