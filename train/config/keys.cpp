@@ -177,7 +177,7 @@ constexpr KeyInfo kKeys[] = {
     {"class_weights", "none", per_class, schedule, run<&RunConfig::class_weights>,
      "weight of an example's loss, by its class"},
     {"patience", "0", whole(0, kMost), schedule, run<&RunConfig::patience>,
-     "evaluations without progress to stop at; 0: off"},
+     "evaluations without progress to stop at, from select_after on; 0: off"},
     {"select", "best_accuracy", choice("best_accuracy|best_loss|last"), schedule,
      run<&RunConfig::select>, "weights that are tested"},
     {"select_after", "0", real(0, 1), schedule, run<&RunConfig::select_after>,

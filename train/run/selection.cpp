@@ -17,7 +17,7 @@ bool select(const RunConfig& config, const Evaluation& dev, RunState& state) {
   const double metric = by_accuracy ? dev.accuracy : dev.loss;
   const bool better = by_accuracy ? metric > state.best_metric : metric < state.best_metric;
   if (state.best_step >= 0 && !better) {
-    ++state.stale;
+    if (counts) ++state.stale;
     return false;
   }
   state.best_metric = metric;

@@ -12,8 +12,8 @@ struct RunState;
 /// `config.select_after` count only while there is no later one.
 bool select(const RunConfig& config, const Evaluation& dev, RunState& state);
 
-/// Returns whether so many evaluations have passed without a better one that the run ends
-/// (patience).
+/// Returns whether so many evaluations that count have passed without a better one that the run
+/// ends (patience).
 [[nodiscard]] bool is_stale(const RunConfig& config, const RunState& state);
 
 }  // namespace skytape::train

@@ -78,4 +78,14 @@ TEST_CASE("a run is stale after so many evaluations without a better one") {
   CHECK_FALSE(is_stale(config, state));
   config.patience = 2;
   CHECK(is_stale(config, state));
+  // Steps 2 to 4 are before the selection, step 5 begins it, and step 7 is the second without
+  // progress.
+  config.select_after = 0.5;
+  state = {};
+  (void)kept(config, {50, 40, 40, 40, 30, 20}, {1, 1, 1, 1, 1, 1}, state);
+  CHECK_FALSE(is_stale(config, state));
+  state = {};
+  (void)kept(config, {50, 40, 40, 40, 30, 20, 30}, {1, 1, 1, 1, 1, 1, 1}, state);
+  CHECK(is_stale(config, state));
+  CHECK(state.best_step == 5);
 }
