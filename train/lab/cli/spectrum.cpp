@@ -29,10 +29,12 @@ int run(SpectrumFlags flags) {
   options.seed = flags.source.seed;
   Experiment experiment("spectrum", flags.out);
   const std::vector<HeadSpectrum> heads = run_spectrum(source, options);
-  fmt::print("{}\n\n", source.name);
+  const std::string repeated = repetition(source, options.n, options.examples);
+  fmt::print("{}{}\n\n", source.name, repeated.empty() ? "" : "; " + repeated);
   experiment.note("source", source.facts);
   experiment.note("n", options.n);
   experiment.note("examples", options.examples);
+  if (!repeated.empty()) experiment.note("repetition", repeated);
   experiment.note("landmarks", options.landmarks);
   experiment.note("seed", options.seed);
   experiment.add_results(heads, source.name);

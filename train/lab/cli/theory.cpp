@@ -61,8 +61,11 @@ TheorySizes sizes_of(const TheoryFlags& flags, Experiment& experiment) {
   const InputSource source = encoder_inputs(flags.model, flags.text);
   experiment.note("source", source.facts);
   experiment.note("layer", check_layer(flags.layer, source.layers, source.name));
-  fmt::print("{}\n\n", source.name);
-  return real_sizes(source, flags.layer, flags.sizes.n, flags.seed);
+  TheorySizes sizes = real_sizes(source, flags.layer, flags.sizes.n, flags.seed);
+  const std::string repeated = repetition(source, sizes.n, flags.seeds);
+  fmt::print("{}{}\n\n", source.name, repeated.empty() ? "" : "; " + repeated);
+  if (!repeated.empty()) experiment.note("repetition", repeated);
+  return sizes;
 }
 
 int run(const TheoryFlags& flags) {

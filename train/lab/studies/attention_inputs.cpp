@@ -18,6 +18,7 @@
 #include "train/formats/npy.hpp"
 #include "train/formats/safetensors.hpp"
 #include "train/lab/studies/exact_attention.hpp"
+#include "train/process/progress.hpp"
 #include "train/run/saved_model.hpp"
 #include "train/step/trainer.hpp"
 
@@ -96,6 +97,12 @@ void check_length(const InputSource& source, std::int64_t n) {
     throw UsageError(
         fmt::format("--n: expected 1..{} positions ({}), got {}", source.longest, source.name, n));
   }
+}
+
+std::string repetition(const InputSource& source, std::int64_t n, std::int64_t count) {
+  if (source.example(n, count - 1).front().example == count - 1) return {};
+  return fmt::format("the source has fewer than {} of {} positions: they repeat",
+                     counted(count, "example"), n);
 }
 
 namespace {

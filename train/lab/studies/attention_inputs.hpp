@@ -55,6 +55,10 @@ void keep_in(std::vector<LayerInputs>& layers, nn::StepContext& context);
 /// UsageError unless the source has examples of n positions.
 void check_length(const InputSource& source, std::int64_t n);
 
+/// Says that the source begins again within the first `count` examples of n positions; empty if it
+/// does not.
+[[nodiscard]] std::string repetition(const InputSource& source, std::int64_t n, std::int64_t count);
+
 /// A recipe's model of task text (skyformer: that of the papers) with softmax attention and initial
 /// values from `seed`, on uniformly random bytes; at most `longest` positions. UsageError for an
 /// unknown recipe.

@@ -194,6 +194,9 @@ TEST_CASE("an encoder's inputs are those of its texts, in the file's order, shor
   // Two texts are long enough; the third begins again.
   CHECK(source.example(8, 2)[0].example == 0);
   CHECK(source.example(8, 1)[0].example == 1);
+  CHECK(repetition(source, 8, 2).empty());
+  CHECK(repetition(source, 8, 3) ==
+        "the source has fewer than 3 examples of 8 positions: they repeat");
   CHECK(test::largest_difference(source.example(8, 2)[0].in.q, source.example(8, 0)[0].in.q) == 0);
   CHECK(test::largest_difference(source.example(8, 1)[0].in.q, source.example(8, 0)[0].in.q) > 0);
   CHECK(

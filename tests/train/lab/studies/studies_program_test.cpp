@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "data/files/json.hpp"
+#include "tensor/random/random.hpp"
 #include "tests/data/synthetic.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/train/cli/program.hpp"
@@ -112,4 +113,23 @@ TEST_CASE("a study's wrong usage exits with 2 and missing inputs with 3, in one 
     fails(name, {"--qkv", nowhere}, 2, "expected FILE.safetensors");
   }
   CHECK_FALSE(fs::exists(lab.folder.path() / "figures"));
+}
+
+TEST_CASE("spectrum says that a source has fewer examples than it takes") {
+  if (!program_or_skip()) return;
+  const Folder folder;
+  const fs::path file = folder.path() / "qkv.safetensors";
+  const Tensor x = tensor::normal({2, 1, 32, 4}, Random{3, {}}, DType::f32, Device::cpu);
+  train::write_safetensors(file, {{"q", x}, {"k", x}, {"v", x}}, {});
+  const fs::path out = folder.path() / "figures";
+  const auto of_file = [&](const char* examples) {
+    return run_program(folder.path(), {"spectrum", "--qkv", file, "--features", "4", "--examples",
+                                       examples, "--out", out});
+  };
+  CHECK(of_file("2").out.starts_with("given queries, keys and values\n"));
+  const std::string few = "the source has fewer than 3 examples of 32 positions: they repeat";
+  const Finished spectrum = of_file("3");
+  CHECK(spectrum.out.starts_with("given queries, keys and values; " + few + "\n"));
+  const std::string kept = read_file(out / "spectrum.json");
+  CHECK(data::parse_json(kept)["facts"]["repetition"] == few);
 }
