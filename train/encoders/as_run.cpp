@@ -26,12 +26,12 @@ const Tensor& value_of(const Encoder& encoder, const char* name) {
   return found->value;
 }
 
-/// Rearranges rows of the V tokens as rows of a run's ids: [V, …] -> [V + 2, …], or one row more.
+/// Rearranges rows of the V tokens as rows of a run's ids: [V, E] -> [V + 2, E], or one row more.
 /// Spare rows of the table, which no token has, are left out.
 Tensor token_rows(const Encoder& encoder, const Tensor& table, bool cls) {
   const std::int64_t entries = encoder.vocabulary->size();
   const std::int64_t ids = entries + (cls ? 3 : 2);
-  Tensor rows = empty_like(table, table.rank() == 1 ? Shape{ids} : Shape{ids, table.size(1)});
+  Tensor rows = empty_like(table, {ids, table.size(1)});
   const auto put = [&](std::int64_t at, std::int64_t from, std::int64_t count) {
     Tensor place = rows.slice(at, at + count);
     place.copy_from(table.slice(from, from + count));
@@ -52,6 +52,17 @@ Tensor position_rows(const Encoder& encoder, std::int64_t nominal_length, bool w
   Tensor rows = zeros_like(table, {nominal_length, table.size(1)});
   Tensor place = rows.slice(0, count);
   place.copy_from(with_type ? tensor::add(own, value_of(encoder, kTypes).slice(0, 1)) : own);
+  return rows;
+}
+
+/// The scores' bias, [V] -> [V + 2], or one more. Rows that stand for a token a second time are
+/// never predicted: a softmax over all would count this token twice.
+Tensor score_rows(const Encoder& encoder, const Tensor& bias, bool cls) {
+  constexpr double kNever = -1e4;  // whose exponential is 0, and finite, as weights are
+  const std::int64_t entries = encoder.vocabulary->size();
+  Tensor rows = Tensor::full({entries + (cls ? 3 : 2)}, kNever, bias.dtype(), bias.device());
+  Tensor place = rows.slice(1, entries + 1);
+  place.copy_from(bias.slice(0, entries));
   return rows;
 }
 
@@ -110,7 +121,7 @@ std::vector<NamedTensor> tensors_of(const Encoder& encoder, const nn::ModelConfi
     }
   }
   for (const auto& [name, tensor] : encoder.head) {
-    tensors.emplace_back(name, name == kScores ? token_rows(encoder, tensor, cls) : tensor);
+    tensors.emplace_back(name, name == kScores ? score_rows(encoder, tensor, cls) : tensor);
   }
   return tensors;
 }

@@ -4,7 +4,8 @@
 // perhaps one for the token of pooling=cls; its positions begin at 0. So rows of the tables move:
 //
 //   tokens      padding's, all, [MASK]'s, and [CLS]'s where the model has a row for it
-//   scores      of hidden tokens, where the file has the head that predicts them: as tokens
+//   scores      of hidden tokens, where the file has the head that predicts them: as tokens, each
+//               once
 //   positions   from the first one of a text on; zeros behind the encoder's last one, which only
 //               padding reads
 //   types       of tokens: the first two, of the two texts of a pair. Without token_types, or where

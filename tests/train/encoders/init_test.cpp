@@ -236,11 +236,40 @@ TEST_CASE("the head that predicts hidden tokens comes along where the file has i
         contains(load_initial_weights(from, model, config_like(encoder, 24)), "fresh: nothing; "));
     const std::vector<double> bias = model.parameters().find("masked_head.bias")->value.to_vector();
     CHECK(bias[1] == doctest::Approx(std::sin(0.7)).epsilon(1e-6));
-    CHECK(bias.back() == doctest::Approx(std::sin(0.7 * (encoder.hidden + 1))).epsilon(1e-6));
+    CHECK(bias[static_cast<std::size_t>(encoder.hidden) + 1] ==
+          doctest::Approx(std::sin(0.7 * (encoder.hidden + 1))).epsilon(1e-6));
   }
   // A run of the task has no use for it.
   nn::Model task(model_like(encoder.facts), DType::f32, Device::cpu, 3);
   CHECK(contains(load_initial_weights(copy, task, config_like(encoder, 24)), "masked_head"));
+}
+
+TEST_CASE("hidden tokens are predicted among the encoder's, each counted once") {
+  if (!unicode_or_skip()) return;
+  const Folder folder;
+  const fs::path headed = with_head(folder);
+  const Encoder encoder = load_encoder(headed, {DType::f64});
+  const nn::ModelInput input = input_of({read_text(encoder, "the river", "text", 24)}, 4);
+  for (const nn::Pooling pooling : {nn::Pooling::mean, nn::Pooling::cls}) {
+    nn::ModelConfig config = model_like(encoder.facts);
+    config.objective = nn::Objective::predict_masked;
+    config.pooling = pooling;
+    nn::Model model(config, DType::f64, Device::cpu, 3);
+    (void)load_initial_weights(headed, model, config_like(encoder, 23));
+    nn::MaskedTargets targets;
+    const auto one = [](double value, DType type) {
+      return Tensor::full({1, 1}, value, type, Device::cpu);
+    };
+    targets.at[0] = one(2, DType::i32);
+    targets.weight[0] = one(1, DType::f64);
+    double sum = 0;  // of the probabilities of all tokens
+    for (int token = 0; token < encoder.vocabulary->size(); ++token) {
+      targets.ids[0] = one(token + 1, DType::i32);
+      Tape tape(Tape::Mode::eval);
+      sum += std::exp(-model.masked_loss(tape, input, targets, {}).loss.value().item());
+    }
+    CHECK(sum == doctest::Approx(1).epsilon(1e-10));
+  }
 }
 
 TEST_CASE("a head of hidden tokens whose decoder is not the embedding starts fresh") {
