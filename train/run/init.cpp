@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attention/registry.hpp"
 #include "data/files/digest.hpp"
 #include "data/files/printable.hpp"
 #include "data/masking.hpp"
@@ -45,6 +46,13 @@ bool of_places(const std::string& name) {
   return name == "model.embeddings.position_embeddings.weight" ||
          name == "model.embeddings.end_position_embeddings.weight" ||
          name == "model.embeddings.token_type_embeddings.weight";
+}
+
+/// A projection that models have under every method, and that this one does not read.
+bool idle_under(const attention::Spec& method, const std::string& name) {
+  const bool of_keys = name.find(".mha.W_k.") != name.npos;
+  const bool of_queries = name.find(".mha.W_q.") != name.npos;
+  return method.values_only ? of_keys || of_queries : method.shared_qk && of_keys;
 }
 
 /// Returns the name that lists show for a tensor: a head of ours as a whole, a layer's part for all
@@ -254,6 +262,7 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
   const auto taken = [&](const std::string& name) {
     return of_encoder(name) || (predicts && of_masked_head(name));
   };
+  const attention::Spec& method = attention::find(model.config().attention);
   const std::string other = other_tokens(from.tokens, config);
   std::vector<std::string> fresh, unused = from.unused;
   std::size_t loaded = 0;
@@ -280,7 +289,11 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
                            ", this run's is ", p.value, of_tokens ? "; " + other : ""));
     }
     p.value.copy_from(source->to(p.value.dtype()).to(p.value.device()));
-    ++loaded;
+    if (idle_under(method, p.name)) {
+      unused.push_back(p.name);
+    } else {
+      ++loaded;
+    }
   }
   for (const auto& [name, tensor] : weights.tensors) {
     if (computed(name)) continue;

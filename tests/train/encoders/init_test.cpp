@@ -341,6 +341,12 @@ TEST_CASE(
   other.attention = "softmax";
   other.attention_options = {};
   CHECK(said(other).ends_with("not used: seq_classifer"));
+  other.attention = "reformer";
+  CHECK(contains(said(other), "not used: model.transformer_*.mha.W_k, seq_classifer"));
+  other.attention = "vmean";
+  CHECK(said(other).ends_with(
+      "not used: model.transformer_*.mha.W_q, model.transformer_*.mha.W_k, seq_classifer"));
+  other.attention = "softmax";
   turned.nominal_length = 32;
   CHECK(contains(said(turned), "fresh: seq_classifer; not used: seq_classifer"));
 
