@@ -185,7 +185,7 @@ class BigBird final : public Method {
     const std::int64_t drawn = random ? table->size(2) : 0;
     BlockPattern p =
         lists_.pattern(drawn, q.device(), [&] { return static_lists(blocks_, drawn); });
-    p.block = config_.block;
+    p.block = std::clamp<std::int64_t>(q.size(2), 1, config_.block);  // N: one block, not filled up
     if (random) p.entries = fill_random_blocks(p, *table);
     return p;
   }
@@ -231,7 +231,7 @@ Draws complete_lists(const Inputs& in) {
 /// and may draw Q - 4 others, the rest five and Q - 5.
 Cost cost_at(const CostSizes& s) {
   const Config config;
-  const auto block = static_cast<double>(config.block);
+  const double block = std::min(static_cast<double>(config.block), s.n);
   const auto drawn = static_cast<double>(config.random_blocks);
   const double blocks = std::ceil(s.n / block);
   double listed = blocks * blocks;

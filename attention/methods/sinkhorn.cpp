@@ -34,6 +34,7 @@
 // Shapes: B batch, H heads, N tokens, D head width, b tokens of a block, Q = ceil(N / b) blocks,
 // P = Q b, n nominal tokens, Q_n their blocks, K steps of the normalisation. The reference has
 // Q_n blocks for every batch.
+#include <algorithm>
 #include <cmath>
 
 #include "attention/blocks/block_attention.hpp"
@@ -135,7 +136,7 @@ class Sinkhorn final : public Method {
     Var scores = matmul(reshape(means, {b, h, blocks_, d}), weight);  // [B, H, Q, Q]
     if (const Tensor* noise = draws.find("gumbel")) scores = scores + tape.constant(*noise);
 
-    const Presence present = presence(mask, blocks_);
+    const Presence present = presence(mask, blocks_, c);
     std::vector<double> both, alone;  // [B, 1, Q, Q]: two blocks that are there; one that is not
     const std::vector<double> there = present.blocks.to_vector();
     for (std::int64_t e = 0; e < b * blocks_ * blocks_; ++e) {
@@ -197,9 +198,10 @@ class Sinkhorn final : public Method {
   };
 
   Result forward(const Inputs& in, const Draws& draws, const Call&) const override {
-    const std::int64_t n = in.q.size(2), blocks = ceil_div(n, config_.block);  // N, Q
-    const std::int64_t rows = blocks * config_.block;                          // P
-    const Presence present = presence(in.mask, blocks);
+    const std::int64_t n = in.q.size(2), block = block_of(n);  // N, b
+    const std::int64_t blocks = ceil_div(n, block);            // Q
+    const std::int64_t rows = blocks * block;                  // P
+    const Presence present = presence(in.mask, blocks, block);
     Saved s{in.q, in.mask, present.keys, {}, {}, {}, {}, {}, {}};
     const SegmentMeans of_k = segment_means(in.k, in.mask, 1, blocks, rows);  // (1)
     const Tensor k = pad(of_k.rows, 2, rows);                                 // [B, H, P, D]
@@ -213,15 +215,16 @@ class Sinkhorn final : public Method {
     s.keys = with_mixed(s.sorting.matrix, k);       // (4)
     s.values = with_mixed(s.sorting.matrix, v);
     s.result = block_forward(pad(in.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
-                             pattern(in.q.device(), blocks), score_scale(in.q));  // (5)
+                             pattern(in.q.device(), blocks, block), score_scale(in.q));  // (5)
     const Tensor out = tensor::narrow(s.result.out, 2, 0, n);
     return {out, [this, s = std::move(s)](const Tensor& dout) { return backward(s, dout); }};
   }
 
   [[nodiscard]] Gradients backward(const Saved& s, const Tensor& dout) const {
-    const std::int64_t n = s.q.size(2), blocks = s.scores.size(3), rows = blocks * config_.block;
+    const std::int64_t n = s.q.size(2), block = block_of(n);
+    const std::int64_t blocks = s.scores.size(3), rows = blocks * block;
     const BlockBackward d = block_backward(pad(s.q, 2, 2 * rows), s.keys, s.values, s.key_mask,
-                                           pattern(dout.device(), blocks), score_scale(s.q),
+                                           pattern(dout.device(), blocks, block), score_scale(s.q),
                                            s.result, pad(dout, 2, 2 * rows));  // (5)
     Tensor dmatrix = empty_like(s.scores);                                     // [B, H, Q, Q]
     Tensor dk = unmixed(s.sorting.matrix, s.keys, d.dk, dmatrix, 0);           // (4): [B, H, P, D]
@@ -239,42 +242,47 @@ class Sinkhorn final : public Method {
   }
 
  private:
+  /// b; of a batch with fewer tokens these, as one block that is not filled up.
+  [[nodiscard]] std::int64_t block_of(std::int64_t n) const {
+    return std::clamp<std::int64_t>(n, 1, config_.block);
+  }
   /// W's columns of the first blocks, for each example: [B, H, D, Q].
   [[nodiscard]] Tensor weights(std::int64_t batch, std::int64_t blocks) const {
     const Tensor columns = first(weight_->value, 2, blocks);
     return tensor::expand(columns, {batch, columns.size(0), columns.size(1), blocks});
   }
-  [[nodiscard]] BlockPattern pattern(Device device, std::int64_t blocks) const {
+  [[nodiscard]] BlockPattern pattern(Device device, std::int64_t blocks, std::int64_t block) const {
     BlockPattern p = lists_.pattern(blocks, device, [&] { return own_and_mixed(blocks); });
-    p.block = config_.block;
+    p.block = block;
     return p;
   }
-  [[nodiscard]] Presence presence(const Tensor& mask, std::int64_t blocks) const {
-    const std::int64_t b = mask.size(0), c = config_.block, rows = blocks * c;
+  [[nodiscard]] static Presence presence(const Tensor& mask, std::int64_t blocks, std::int64_t c) {
+    const std::int64_t b = mask.size(0), rows = blocks * c;
     const Tensor real = pad(mask, 1, rows).reshape({b, blocks, c});
     const Tensor places = tensor::max(real, 1).first.reshape({b, 1, c});
     const Tensor mixed = tensor::expand(places, {b, blocks, c}).reshape({b, rows});
     return {tensor::max(real, 2).first, tensor::concat({real.reshape({b, rows}), mixed}, 1)};
   }
   /// x: [B, H, P, D] as blocks, [B, H, Q, b D].
-  [[nodiscard]] Tensor as_blocks(const Tensor& x) const {
-    const std::int64_t c = config_.block;
-    return x.reshape({x.size(0), x.size(1), x.size(2) / c, c * x.size(3)});
+  [[nodiscard]] static Tensor as_blocks(const Tensor& x, std::int64_t blocks) {
+    return x.reshape({x.size(0), x.size(1), blocks, x.size(2) / blocks * x.size(3)});
   }
   /// [x; R x]: [B, H, 2 P, D].
-  [[nodiscard]] Tensor with_mixed(const Tensor& matrix, const Tensor& x) const {
-    return tensor::concat({x, tensor::matmul(matrix, as_blocks(x)).reshape(x.shape())}, 2);
+  [[nodiscard]] static Tensor with_mixed(const Tensor& matrix, const Tensor& x) {
+    const Tensor mixed = tensor::matmul(matrix, as_blocks(x, matrix.size(3)));
+    return tensor::concat({x, mixed.reshape(x.shape())}, 2);
   }
   /// dx: [B, H, P, D] from the gradient dy of y = [x; R x]; dR = (R x)' x^T + beta dR.
-  [[nodiscard]] Tensor unmixed(const Tensor& matrix, const Tensor& y, const Tensor& dy,
-                               Tensor& dmatrix, double beta) const {
-    const std::int64_t rows = y.size(2) / 2;  // P
+  [[nodiscard]] static Tensor unmixed(const Tensor& matrix, const Tensor& y, const Tensor& dy,
+                                      Tensor& dmatrix, double beta) {
+    const std::int64_t rows = y.size(2) / 2, blocks = matrix.size(3);  // P, Q
     const Tensor x = tensor::narrow(y, 2, 0, rows);
     const Tensor dmixed = tensor::narrow(dy, 2, rows, 2 * rows);
-    tensor::gemm(as_blocks(dmixed), Op::none, as_blocks(x), Op::transpose, dmatrix, 1, beta);
+    tensor::gemm(as_blocks(dmixed, blocks), Op::none, as_blocks(x, blocks), Op::transpose, dmatrix,
+                 1, beta);
     const Tensor dx = tensor::narrow(dy, 2, 0, rows);
-    Tensor target = as_blocks(dx);
-    tensor::gemm(matrix, Op::transpose, as_blocks(dmixed), Op::none, target, 1, 1);
+    Tensor target = as_blocks(dx, blocks);
+    tensor::gemm(matrix, Op::transpose, as_blocks(dmixed, blocks), Op::none, target, 1, 1);
     return dx;
   }
 
@@ -286,7 +294,7 @@ class Sinkhorn final : public Method {
 
 /// (5), (4) and (2) with full blocks.
 Cost cost_at(const CostSizes& s) {
-  const auto block = static_cast<double>(Config().block);
+  const double block = std::min(static_cast<double>(Config().block), s.n);
   const double blocks = std::ceil(s.n / block);
   const double local = 2 * blocks * block * block * s.width;  // one product of (5)
   const double mixing = blocks * blocks * block * s.width, wanted = blocks * blocks * s.width;
