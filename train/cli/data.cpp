@@ -61,6 +61,7 @@ data::PrepareOptions options_of(const data::TaskInfo& task, const DataFlags& fla
   data::PrepareOptions options = flags.options;
   if (flags.length > 0) {
     if (task.name != "corpus") throw UsageError("data: --length is for --task corpus");
+    if (flags.from.empty()) throw UsageError("data: --length has no effect without --from");
     options.length = flags.length;
   }
   if (const std::string own = data::flag_of_custom_data(options);

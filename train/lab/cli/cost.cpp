@@ -7,6 +7,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/cli/cli.hpp"
+#include "train/config/keys.hpp"
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/cost/cost.hpp"
 #include "train/lab/studies/experiment.hpp"
@@ -26,10 +27,49 @@ struct CostFlags {
   double limit_gb = 0;
   std::int64_t patience = 10;
   int threads = 0;
+  Command command;
 };
 
 const std::vector<std::string> kTables = {"parameters", "operations", "tasks", "inference",
                                           "length"};
+
+/// The tables that read a flag.
+struct Readers {
+  const char *flag, *tables;
+};
+constexpr Readers kReaders[] = {{"--attention", "parameters|operations|tasks|length"},
+                                {"--tasks", "parameters|tasks"},
+                                {"--recipe", "parameters|tasks"},
+                                {"--batch", "tasks"},
+                                {"--memory-limit", "tasks"},
+                                {"--size", "tasks|inference|length"},
+                                {"--layers", "tasks|inference|length"},
+                                {"--steps", "tasks|inference|length"},
+                                {"--patience-seconds", "tasks|inference|length"},
+                                {"--precision", "tasks|inference|length"},
+                                {"--tokens", "inference|length"},
+                                {"--lengths", "length"},
+                                {"--features", "length"},
+                                {"--inference-lengths", "inference"},
+                                {"--projected", "inference"},
+                                {"--memory", "inference"},
+                                {"--materialised", "inference"},
+                                {"--n", "operations"},
+                                {"--d", "operations"},
+                                {"--runs", "convergence"},
+                                {"--patience", "convergence"}};
+
+/// UsageError for a flag that no chosen table reads.
+void refuse_unread(const CostFlags& flags, const std::vector<std::string>& chosen) {
+  for (const Readers& of : kReaders) {
+    const bool given = flags.command.count(of.flag) > 0;
+    const bool of_make = of.flag == std::string_view("--attention") && flags.attention == "all";
+    const auto reads = [&](const std::string& table) { return is_among(of.tables, table); };
+    if (given && !of_make && std::none_of(chosen.begin(), chosen.end(), reads)) {
+      throw UsageError(fmt::format("{} has no effect on --tables {}", of.flag, flags.tables));
+    }
+  }
+}
 
 std::vector<std::string> chosen_tables(const CostFlags& flags) {
   std::vector<std::string> chosen =
@@ -45,10 +85,7 @@ std::vector<std::string> chosen_tables(const CostFlags& flags) {
     }
   }
   if (!flags.runs.empty() && flags.tables == "all") chosen.emplace_back("convergence");
-  if (!flags.runs.empty() &&
-      std::find(chosen.begin(), chosen.end(), "convergence") == chosen.end()) {
-    throw UsageError(fmt::format("--runs has no effect on --tables {}", flags.tables));
-  }
+  refuse_unread(flags, chosen);
   return chosen;
 }
 
@@ -97,6 +134,7 @@ void add_cost(const Command& program) {
   const Command command =
       program.add_command("cost", "costs of methods: parameters, operations, time, memory");
   const auto flags = std::make_shared<CostFlags>();
+  flags->command = command;
   CostOptions& o = flags->options;
   command.add_option("--tables", flags->tables,
                      "parameters, operations, tasks, inference, length, or all of these; "

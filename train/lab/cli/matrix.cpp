@@ -33,6 +33,7 @@ struct MatrixFlags {
   std::int64_t n = 32, layer = -1;
   MatrixOptions options = {};
   int threads = 0;
+  Command command;
 };
 
 /// The chosen one of the layers that were seen.
@@ -137,6 +138,9 @@ int run(MatrixFlags flags) {
   if (flags.run.empty() == flags.model.empty()) {
     throw UsageError("matrix: give one of --run DIR and --model FOLDER");
   }
+  if (flags.run.empty() && flags.command.count("--checkpoint") > 0) {
+    throw UsageError("--checkpoint has no effect without --run");
+  }
   set_threads(flags.threads);
   MatrixOptions& options = flags.options;
   options.methods = method_list(flags.attention);
@@ -172,6 +176,7 @@ void add_matrix(const Command& program) {
   const Command command = program.add_command(
       "matrix", "the attention matrix of every method for a sentence, and the exact one");
   const auto flags = std::make_shared<MatrixFlags>();
+  flags->command = command;
   command.add_option("--run", flags->run, "run folder");
   command.add_option("--model", flags->model, "folder of a BERT or RoBERTa encoder");
   command.add_option("--sentence", flags->sentence, "input: a text, an expression of ListOps")
