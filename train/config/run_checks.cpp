@@ -37,6 +37,9 @@ constexpr std::string_view kOfTask[] = {"pooling",         "pyramid",        "pa
                                         "label_smoothing", "final_examples", "class_weights",
                                         "patience",        "select",         "select_after"};
 
+/// Whether a setting is taken over from a saved run: nobody asks for it now.
+bool of_saved_run(const Setting& s) { return is_among("--init|--resume|--weights", s.origin); }
+
 /// Returns the value that a key has where the user says nothing.
 std::string value_in_recipe(const Choices& c, std::string_view key) {
   return value_of(recipe_settings(c.recipe, c.task, c.attention), *find_key(key));
@@ -88,8 +91,7 @@ void check_together(const RunConfig& c) {
 
 void check_effects(const Choices& choices, const RunConfig& config) {
   for (const Setting& choice : choices.settings) {
-    // These settings are taken over from a saved run: nobody asks for them now.
-    if (is_among("--init|--resume|--weights", choice.origin)) continue;
+    if (of_saved_run(choice)) continue;
     const std::string why = why_idle(choice.key, config);
     if (!why.empty()) {
       throw UsageError(fmt::format("{} has no effect on this run: {}", choice.key, why));
@@ -98,6 +100,15 @@ void check_effects(const Choices& choices, const RunConfig& config) {
       throw UsageError(fmt::format("length_start: expected at most the {} positions of {}, got {}",
                                    config.batches.nominal_length, choices.task, choice.value));
     }
+  }
+  const data::BatchOptions& b = config.batches;
+  const Setting* const growth = find_setting(choices.settings, "length_warmup");
+  if (growth != nullptr && !of_saved_run(*growth) && b.grow_steps > 0 &&
+      b.grow_start == b.nominal_length) {
+    throw UsageError(fmt::format(
+        "length_warmup has no effect on this run: lengths grow from length_start to {}; "
+        "expected a smaller length_start",
+        b.nominal_length));
   }
 }
 

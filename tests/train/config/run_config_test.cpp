@@ -157,6 +157,8 @@ TEST_CASE("model options without meaning for a run are refused where the user se
   says(refusal("length_warmup=90000"), "length_warmup: expected at most steps");
   says(refusal("length_warmup=100 length_hold=101"),
        "length_hold: expected at most length_warmup = 100");
+  says(refusal("length_warmup=100 max_length=60"), "expected a smaller length_start");
+  CHECK(refusal("length_warmup=100 max_length=65").empty());
   says(refusal("length_warmup=100 length_start=4096"),
        "length_start: expected at most the 2048 positions");
   says(refusal("pooling=first mask=nonzero", "skyformer", "image"), "mask=nonzero hides");
