@@ -239,7 +239,8 @@ TYPED    = $(foreach set,$(subst \ ,,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$
 READ     = $(shell [[ '$v' =~ ^[A-Z_]+$$ ]] && grep -rlsw '$v' Makefile train/scripts train/python/python.mk)
 MISSPELT = $(foreach v,$(TYPED),$(if $(READ),,$v))
 READERS := train data lra arena gradcheck goldens bench race theory cost stability approx spectrum report exercise
-ifneq ($(filter $(READERS),$(MAKECMDGOALS)),)
+TESTERS := test engine-test tour exercise-check
+ifneq ($(filter $(READERS) $(TESTERS),$(MAKECMDGOALS)),)
 $(foreach v,$(MISSPELT),$(error $v=$($v): no variable of this Makefile; `make help` names those of each target))
 # Nor would one that only other targets read.
 OF_RUNS := $(sort $(FLAGS) SET WITHOUT FETCH FORCE RESUME GOLDENS PEER N HINT LINE)
@@ -252,6 +253,7 @@ READS_goldens  := GOLDENS DEVICE
 READS_report   := RUNS WATCH OUT
 READS_race     := $(FLAGS) PEER
 READS_exercise := N HINT LINE
+$(foreach t,$(TESTERS),$(eval READS_$t := ARGS))
 GIVEN := $(foreach v,$(OF_RUNS),$(if $(filter command%,$(origin $v)),$v))
 UNREAD := $(filter-out $(foreach g,$(MAKECMDGOALS),$(call READS,$g)),$(GIVEN))
 $(foreach v,$(UNREAD),$(error $v=$($v): make $(MAKECMDGOALS) does not read it$(if \

@@ -253,10 +253,10 @@ TEST_CASE("make leaves out the files that an editor keeps beside a source") {
 
 TEST_CASE("make -n test runs no test") {
   const Tree tree;
-  CHECK(contains(tree.run("make -n test SEED=n"),
+  CHECK(contains(tree.run("make -n test PYTHON=n"),
                  "\ntrain/scripts/test.sh skytape_tests\nexit status 0"));
   CHECK_FALSE(tree.has("ran"));
-  CHECK(contains(tree.run("make test SEED=n"), "no test case matches the filters"));
+  CHECK(contains(tree.run("make test PYTHON=n"), "no test case matches the filters"));
   CHECK(contains(tree.read("ran"), "skytape_tests --count"));
 }
 
@@ -275,6 +275,9 @@ TEST_CASE("make names a variable that nothing reads, and takes values that look 
   CHECK(contains(tree.run("make -n train ATENTION=softmax"),
                  "ATENTION=softmax: no variable of this Makefile"));
   CHECK(contains(tree.run("make -n train task=text"), "task=text: no variable of this Makefile"));
+  CHECK(contains(tree.run("make -n test AGRS=-tc=x"), "AGRS=-tc=x: no variable of this Makefile"));
+  CHECK(contains(tree.run("make -n engine-test ATTENTION=softmax"),
+                 "ATTENTION=softmax: make engine-test does not read it"));
   const std::string said =
       tree.run("make -n train ATTENTION=softmax ARGS='--set width=8 batch=2' FROM='a b=c' LR:=1");
   CAPTURE(said);
