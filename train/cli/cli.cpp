@@ -156,6 +156,12 @@ std::map<std::string, attention::OptionValues> method_options(const std::vector<
       throw UsageError(fmt::format("{} is set twice", entry.substr(0, equals)));
     }
   }
+  for (const auto& [name, values] : options) {
+    for (const auto& [key, value] : values) {
+      const std::string why = attention::find(name).idle_because(key, values);
+      if (!why.empty()) throw UsageError(fmt::format("{}.{} has no effect: {}", name, key, why));
+    }
+  }
   return options;
 }
 
