@@ -91,7 +91,8 @@ template <class T, int kLanes> struct AddPicks {
     const std::int64_t end = high;
     while (low < high) {
       const std::int64_t middle = (low + high) / 2;
-      if (rows[middle] < row) {
+      // In the order of the sort, in which a negative row comes last.
+      if (static_cast<std::uint32_t>(rows[middle]) < static_cast<std::uint32_t>(row)) {
         low = middle + 1;
       } else {
         high = middle;

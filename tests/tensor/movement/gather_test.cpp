@@ -201,6 +201,35 @@ TEST_CASE("the bits of scatter-adds do not depend on the number of threads") {
   omp_set_num_threads(threads);
 }
 
+TEST_CASE("on a GPU an index out of range gives rows of NaN, and backward leaves it out") {
+  if (!test::cuda_or_skip()) return;
+  constexpr std::int64_t kRows = 7, kPicks = 6000, kWidth = 3;
+  // Most of the first 2,048, which are sorted together, and none of the others.
+  const auto is_out = [](std::int64_t i) { return i < 2048 && i % 4 != 0; };
+  std::vector<std::int32_t> picks;
+  std::vector<std::size_t> rows;
+  for (std::int64_t i = 0; i < kPicks; ++i) {
+    const std::int64_t row = i * 7919 % kRows;
+    const std::int64_t outside = i % 16 == 1 ? kRows + row : -1 - row;
+    picks.push_back(static_cast<std::int32_t>(is_out(i) ? outside : row));
+    rows.push_back(static_cast<std::size_t>(row));
+  }
+  const Tensor index = Tensor::from(picks, {kPicks}, DType::i32, Device::cuda);
+  const Tensor x = draw({kRows, kWidth}, 1), y = draw({kPicks, kWidth}, 2);
+  const std::vector<double> gathered = gather_rows(x.to(Device::cuda), index).to_vector();
+  const std::vector<double> from = x.to_vector(), added = y.to_vector();
+  std::vector<double> want(kRows * kWidth, 0.0);
+  for (std::size_t e = 0; e < gathered.size(); ++e) {
+    const std::size_t i = e / kWidth, to = rows[i] * kWidth + e % kWidth;
+    const bool out = is_out(static_cast<std::int64_t>(i));
+    REQUIRE((out ? std::isnan(gathered[e]) : gathered[e] == from[to]));
+    if (!out) want[to] += added[e];
+  }
+  Tensor sums = Tensor::zeros(x.shape(), DType::f64, Device::cuda);
+  scatter_add_rows(sums, index, y.to(Device::cuda));
+  CHECK(sums.to_vector() == want);
+}
+
 TEST_CASE("empty gathers and scatters are legal") {
   const Tensor none = Tensor::zeros({0}, DType::i32, Device::cpu);
   CHECK(gather_rows(draw({2, 4, 3}, 1), none).shape() == Shape{2, 0, 3});
