@@ -2,6 +2,8 @@
 // step.
 #include "nn/embedding/lookup.hpp"
 
+#include <cmath>
+
 #include "autograd/ops.hpp"
 #include "tests/support/both_ways.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
@@ -89,6 +91,38 @@ TEST_CASE("a model looks up tokens and places in one op unless it adds more") {
     other.norm = nn::Norm::post;
     CHECK_FALSE(records("look_up", device, other));
   });
+}
+
+TEST_CASE("on a GPU an id or a place out of range gives a row of NaN, and backward leaves it out") {
+  if (!cuda_or_skip()) return;
+  constexpr std::int64_t kV = 5, kS = 6;
+  const std::vector<std::int32_t> ids = {4, -1, 5, 0}, places = {5, 0, 1, -3};
+  const auto on_gpu = [](const std::vector<std::int32_t>& values) {
+    return Tensor::from(values, {2, 2}, DType::i32, Device::cuda);
+  };
+  for (const std::int64_t e : {4, 7}) {  // in fours, and one by one
+    for (const bool by_place : {false, true}) {
+      const auto one = [e](std::int64_t rows) {
+        return Tensor::full({rows, e}, 1, DType::f32, Device::cuda);
+      };
+      Tape tape;
+      const Var table = tape.input(one(kV)), second = tape.input(one(kS));
+      const Var x = nn::look_up(
+          table, second, {on_gpu(ids), by_place ? on_gpu(places) : Tensor(), {0.0, {}, 0, 0}});
+      const std::vector<double> values = x.value().to_vector();
+      for (std::size_t i = 0; i < values.size(); ++i) {
+        const std::size_t row = i / static_cast<std::size_t>(e);
+        const bool out = row == 1 || row == 2 || (by_place && row == 3);
+        CHECK((out ? std::isnan(values[i]) : values[i] == 2));
+      }
+      tape.backward(x, Tensor::full(x.shape(), 1, DType::f32, Device::cuda));
+      const std::vector<double> sums = tape.grad(table).to_vector();
+      for (std::size_t i = 0; i < sums.size(); ++i) {
+        const std::size_t row = i / static_cast<std::size_t>(e);
+        CHECK(sums[i] == (row == 0 || row == 4 ? 1 : 0));
+      }
+    }
+  }
 }
 
 #ifdef SKYTAPE_CUDA_SIMULATED
