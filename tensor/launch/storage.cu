@@ -39,7 +39,6 @@ struct Lane {
 /// Created on first use; one per process, as everything runs on one device.
 struct Context {
   Lane main, second;  // what the second one does, it does before main goes on (side_by_side.hpp)
-  Lane* current = &main;
   cudaEvent_t forked = nullptr, done = nullptr;  // on main, on the second
   cudaMemPool_t pool = nullptr;
 
@@ -69,15 +68,19 @@ Context& context() {
   return *instance;
 }
 
+/// Within the first function of side_by_side. Another thread stays on the main stream meanwhile.
+thread_local bool on_second = false;
+Lane& current() { return on_second ? context().second : context().main; }
+
 }  // namespace
 
-cudaStream_t stream() { return context().current->stream; }
+cudaStream_t stream() { return current().stream; }
 cublasHandle_t cublas() {
-  Lane& lane = *context().current;
+  Lane& lane = current();
   if (lane.cublas == nullptr) lane.create_cublas();  // few ask for the second stream's
   return lane.cublas;
 }
-bool follows_crossing() { return std::exchange(context().current->at_crossing, false); }
+bool follows_crossing() { return std::exchange(current().at_crossing, false); }
 
 // ---- what the device can, and runs of a kernel -------------------------------------------------
 namespace {
@@ -194,16 +197,16 @@ void side_by_side_on(Cuda, const std::function<void()>& f, const std::function<v
   CUDA_CHECK(cudaEventRecord(streams.forked, streams.main.stream));
   CUDA_CHECK(cudaStreamWaitEvent(streams.second.stream, streams.forked, 0));
   const auto join = [&streams] {
-    streams.current = &streams.main;
+    cuda::on_second = false;
     streams.main.at_crossing = true;
     CUDA_CHECK(cudaEventRecord(streams.done, streams.second.stream));
     CUDA_CHECK(cudaStreamWaitEvent(streams.main.stream, streams.done, 0));
   };
   streams.main.at_crossing = streams.second.at_crossing = true;
   try {
-    streams.current = &streams.second;
+    cuda::on_second = true;
     f();
-    streams.current = &streams.main;
+    cuda::on_second = false;
     g();
   } catch (...) {
     join();

@@ -2,8 +2,10 @@
 
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "tensor/core/storage_plan.hpp"
 #include "tensor/gemm/gemm.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/launch/graph.hpp"
@@ -66,6 +68,22 @@ TEST_CASE("parallel works see earlier work, and later work sees them") {
       both.check(value);
     }
   });
+}
+
+TEST_CASE("the second stream is that of the thread that works there alone") {
+  if (!cuda_or_skip()) return;
+  if constexpr (kHaveCuda) {
+    CUstream_st *own = nullptr, *others = nullptr;
+    side_by_side(
+        Device::cuda,
+        [&] {
+          own = cuda::stream();
+          std::thread([&] { others = cuda::stream(); }).join();
+        },
+        [] {});
+    CHECK(own != cuda::stream());
+    CHECK(others == cuda::stream());
+  }
 }
 
 TEST_CASE("a captured graph runs them in parallel, and counts no node for it") {
