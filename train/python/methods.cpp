@@ -9,7 +9,6 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "attention/registry.hpp"
 #include "attention/strict_draws.hpp"
@@ -23,12 +22,6 @@ namespace {
 using namespace nb::literals;
 using attention::OptionValues;
 using attention::Spec;
-
-/// Everything runs on the same streams of the GPU, so one call at a time.
-std::unique_lock<std::mutex> turn_on(Device device) {
-  static std::mutex gpu;
-  return device == Device::cpu ? std::unique_lock<std::mutex>() : std::unique_lock(gpu);
-}
 
 /// The rows of the registry: what `skytape info attention` prints.
 nb::list methods() {

@@ -186,6 +186,11 @@ WithoutGil::~WithoutGil() {
   --calls.computing;
 }
 
+std::unique_lock<std::mutex> turn_on(Device device) {
+  static std::mutex gpu;
+  return device == Device::cpu ? std::unique_lock<std::mutex>() : std::unique_lock(gpu);
+}
+
 Turn::Turn(const Tape& tape) : tape_(&tape) {
   const std::lock_guard lock(turns.mutex);
   const auto mine = std::this_thread::get_id();

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -31,6 +32,10 @@ class WithoutGil {
 };
 /// For what computes: other Python threads run meanwhile.
 using Free = nb::call_guard<WithoutGil>;
+
+/// What computes on a GPU holds this, without the GIL: everything runs on the same streams there, so
+/// one call of a method or of a run at a time. Nothing on a CPU.
+[[nodiscard]] std::unique_lock<std::mutex> turn_on(Device device);
 
 /// While it lives, the tape is this thread's. Error where another thread has it: a tape is a list
 /// that one thread at a time can add to.

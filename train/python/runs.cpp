@@ -31,12 +31,12 @@ using Texts = std::vector<std::string>;
 class Run {
  public:
   Run(const std::string& folder, const std::string& checkpoint, const std::string& device)
-      : saved_(train::load_run(folder, checkpoint, train::parse_device(device))),
+      : saved_(load(folder, checkpoint, train::parse_device(device))),
         labels_(train::class_names(
             *saved_.config.task,
             train::read_json(std::filesystem::path(folder) / "config.json")["data_provenance"],
             static_cast<std::size_t>(saved_.model->config().classes))),
-        evaluator_(*saved_.model) {}
+        evaluator_(*saved_.model, kGraphs) {}
 
   /// Probabilities f64[B, C] of texts as `skytape predict` reads them.
   [[nodiscard]] Tensor probabilities(const Texts& texts, std::int64_t draws) {
@@ -44,6 +44,7 @@ class Run {
       throw UsageError(join("predict: draws: expected 1..", train::kMostDraws, ", got ", draws));
     }
     const std::lock_guard turn(mutex_);
+    const auto gpu = turn_on(device());
     train::EvaluateOptions options;
     options.seed = saved_.config.seed;
     options.draws = draws;
@@ -67,12 +68,14 @@ class Run {
       return {none, Tensor::zeros({0, 0}, DType::f32, Device::cpu)};
     }
     const std::lock_guard turn(mutex_);
+    const auto gpu = turn_on(device());
     return encoded(texts, nn::answer_context(saved_.config.seed));
   }
 
   /// The matrices f64[H, N, N] that each layer's method multiplies the values of a text with.
   [[nodiscard]] std::vector<Tensor> attention_maps(const std::string& text) {
     const std::lock_guard turn(mutex_);
+    const auto gpu = turn_on(device());
     std::vector<train::LayerInputs> seen;
     nn::StepContext step = nn::answer_context(saved_.config.seed);
     train::keep_in(seen, step);
@@ -100,6 +103,15 @@ class Run {
   }
 
  private:
+  // A graph that is captured would take in what another thread submits to the stream meanwhile.
+  static constexpr bool kGraphs = false;
+
+  [[nodiscard]] static train::SavedModel load(const std::string& folder,
+                                              const std::string& checkpoint, Device device) {
+    const auto gpu = turn_on(device);
+    return train::load_run(folder, checkpoint, device);
+  }
+  [[nodiscard]] Device device() const { return saved_.model->parameters().values().device(); }
   [[nodiscard]] std::vector<data::Tokens> tokens_of(const Texts& texts) const {
     std::vector<data::Tokens> tokens;
     for (const std::string& text : texts) {
@@ -113,8 +125,7 @@ class Run {
     data::BatchOptions options = saved_.config.batches;
     options.trim = true;
     options.round_to = 1;
-    const train::DeviceBatch batch = train::upload(data::pad(tokens_of(texts), options),
-                                                   saved_.model->parameters().values().device());
+    const train::DeviceBatch batch = train::upload(data::pad(tokens_of(texts), options), device());
     Tape tape(Tape::Mode::eval);
     return {saved_.model->encode(tape, batch.input, 0, step).value(), batch.input.mask[0]};
   }
@@ -129,7 +140,7 @@ class Run {
 
 void add_runs(nb::module_& m) {
   nb::class_<Run>(m, "Run", "A trained model.")
-      .def(nb::init<const std::string&, const std::string&, const std::string&>())
+      .def(nb::init<const std::string&, const std::string&, const std::string&>(), Free())
       .def_prop_ro("labels", &Run::labels)
       .def("__repr__", &Run::describe)
       .def("probabilities", &Run::probabilities, Free())

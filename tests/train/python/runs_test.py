@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 import unittest
 
 import numpy as np
@@ -110,6 +111,23 @@ class Runs(ByTheProgram):
         hidden = np.maximum(encoding.sum(1) / 64 @ first[0] + first[1], 0)
         scores = np.exp(hidden @ last[0] + last[1])
         self.assertLess(abs(scores / scores.sum(1, keepdims=True) - run.predict(texts)[1]).max(), 1e-6)
+
+    @unittest.skipUnless(skytape.has_cuda, "the module was built without CUDA")
+    def test_threads_on_a_gpu_get_the_answers_of_one(self):
+        try:
+            runs = [skytape.load(self.folder / "runs" / name, device="cuda") for name in ("a", "drawn")]
+        except skytape.Error as error:
+            self.skipTest(str(error))
+        texts = [f"day {i} cold and grey" for i in range(6)]
+        alone, found = [run.predict(texts)[1] for run in runs], []
+
+        def ask(number):
+            for _ in range(8):
+                found.append(abs(runs[number].predict(texts)[1] - alone[number]).max())
+        threads = [threading.Thread(target=ask, args=(i % 2,)) for i in range(4)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        self.assertEqual(found, [0] * 32)
 
     def test_texts_that_utf_8_does_not_have_are_errors_that_name_them(self):
         run = skytape.load(self.folder / "runs/a")
