@@ -34,7 +34,8 @@ template <class T> struct MaxBackward {
   T* dx;                         // [outer, n, inner], zeros
   std::int64_t n, inner;
   HD void operator()(std::int64_t i) const {
-    dx[(i / inner * n + position[i]) * inner + i % inner] = dy[i];
+    const std::int64_t at = position[i];  // the range is checked on the CPU
+    if (0 <= at && at < n) dx[(i / inner * n + at) * inner + i % inner] = dy[i];
   }
 };
 

@@ -180,6 +180,15 @@ TEST_CASE("max of rows of -inf is their first entry, and NaN shows") {
   });
 }
 
+TEST_CASE("max_backward leaves out a position beyond its axis on a GPU, which is not waited for") {
+  if (!cuda_or_skip()) return;
+  const Tensor dy = Tensor::full({4}, 1, DType::f32, Device::cuda);
+  const Tensor position =
+      Tensor::from(std::vector<std::int32_t>{0, 2, -1, 1}, {4}, DType::i32, Device::cuda);
+  CHECK(tensor::max_backward(dy, position, 1, 2).to_vector() ==
+        std::vector<double>{1, 0, 0, 0, 0, 0, 0, 1});
+}
+
 TEST_CASE("max_backward puts each gradient where the maximum was") {
   for_each_kind([](DType dtype, Device device) {
     const Tensor x = random_tensor({3, 4, 5}, dtype, device, 11);
