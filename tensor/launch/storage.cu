@@ -17,6 +17,8 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = 32 << 20;  // what cuBLAS takes itself on a H100 or H200
 
+constexpr int kOldest = 8;  // compute capability: products of bf16 and tf32
+
 int chosen = 0;  // of the machine's GPUs, by use_gpu()
 
 /// A stream, and cuBLAS on it.
@@ -162,9 +164,16 @@ std::string cuda_fault_on(Cuda) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   (void)cudaGetLastError();  // no GPU is no error of what comes next
-  if (status == cudaSuccess && count > 0) return "";
-  return join("no GPU answers on this machine (",
-              status == cudaSuccess ? "it shows none" : cudaGetErrorString(status), ")");
+  if (status != cudaSuccess || count == 0) {
+    return join("no GPU answers on this machine (",
+                status == cudaSuccess ? "it shows none" : cudaGetErrorString(status), ")");
+  }
+  if (cuda::chosen >= count) return "";  // Context has more to say
+  const int major = cuda::attribute(cudaDevAttrComputeCapabilityMajor);
+  if (major >= cuda::kOldest) return "";
+  return join("GPU ", cuda::chosen, " has compute capability ", major, ".",
+              cuda::attribute(cudaDevAttrComputeCapabilityMinor), ", this program needs ",
+              cuda::kOldest, ".0 or newer");
 }
 
 void use_gpu_on(Cuda, int number) { cuda::chosen = number; }

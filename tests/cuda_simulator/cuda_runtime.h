@@ -59,6 +59,7 @@ cudaError_t cudaGetLastError();
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,
   cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrComputeCapabilityMinor = 76,
   cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
   cudaDevAttrClusterLaunch = 120
 };

@@ -171,6 +171,8 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   switch (attribute) {
     case cudaDevAttrComputeCapabilityMajor:
       return *value = compute_capability / 10, cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor:
+      return *value = compute_capability % 10, cudaSuccess;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
       return *value = static_cast<int>(max_shared_bytes()), cudaSuccess;
     case cudaDevAttrMultiProcessorCount:

@@ -10,6 +10,9 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#ifdef SKYTAPE_CUDA_SIMULATED
+#include "tests/cuda_simulator/simulator.hpp"
+#endif
 
 using namespace skytape;
 using namespace skytape::test;
@@ -95,6 +98,14 @@ TEST_CASE("where the system has no memory left, cached blocks go back to it") {
   REQUIRE(::setrlimit(RLIMIT_AS, &before) == 0);
   CHECK(fits == "");
   CHECK(does_not.find("out of memory: could not allocate 167772160 bytes on the cpu") == 0);
+}
+#endif
+
+#ifdef SKYTAPE_CUDA_SIMULATED
+TEST_CASE("a GPU that is too old for the kernels is none, and the reason says so") {
+  CHECK(cuda_fault() == "");
+  const cuda_simulator::ComputeCapability turing(7, 5);
+  CHECK(cuda_fault() == "GPU 0 has compute capability 7.5, this program needs 8.0 or newer");
 }
 #endif
 
