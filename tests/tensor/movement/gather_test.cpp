@@ -222,8 +222,10 @@ TEST_CASE("on a GPU an index out of range gives rows of NaN, and backward leaves
   for (std::size_t e = 0; e < gathered.size(); ++e) {
     const std::size_t i = e / kWidth, to = rows[i] * kWidth + e % kWidth;
     const bool out = is_out(static_cast<std::int64_t>(i));
-    REQUIRE((out ? std::isnan(gathered[e]) : gathered[e] == from[to]));
-    if (!out) want[to] += added[e];
+    REQUIRE(std::isnan(gathered[e]) == out);
+    if (out) continue;
+    REQUIRE(gathered[e] == from[to]);
+    want[to] += added[e];
   }
   Tensor sums = Tensor::zeros(x.shape(), DType::f64, Device::cuda);
   scatter_add_rows(sums, index, y.to(Device::cuda));
