@@ -90,8 +90,11 @@ Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& i
   static std::set<std::string> names;  // kept for good: tapes point to them. The GIL is held
   const std::string& op = *names.insert(name).first;
   const Function function = shared(std::move(backward));
-  if (functions_of(&tape).empty())
-    collect_tapes();  // its first; what an older tape here left is gone
+  // Backward releases the first one last: while it lives, there is no need to look at the others.
+  const auto [first, end] = functions.equal_range(&tape);
+  if (first == end || first->second.expired()) {
+    if (functions_of(&tape).empty()) collect_tapes();  // what an older tape here left is gone
+  }
   functions.emplace(&tape, function);
   return tape.record(
       op.c_str(), inputs, leaf_of(value),

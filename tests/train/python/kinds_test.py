@@ -457,6 +457,15 @@ class Tapes(unittest.TestCase):
         [thread.join() for thread in threads]
         self.assertTrue(errors and all("another thread" in error for error in errors), errors)
 
+    def test_operations_of_ones_own_take_as_long_on_a_long_tape(self):
+        def seconds(count):
+            tape, start = skytape.Tape(), time.process_time()
+            y = tape.input(np.ones(1))
+            for _ in range(count):
+                y = tape.record("own", [y], y.value, lambda dy: [dy])
+            return time.process_time() - start
+        self.assertLess(seconds(12000), 60 * max(min(seconds(1000) for _ in range(3)), 0.002))
+
     def test_a_tape_that_never_ran_is_collected(self):
         import gc
         import weakref
