@@ -89,6 +89,12 @@ class Tapes(unittest.TestCase):
         with self.assertRaisesRegex(skytape.UsageError, "take its array, x.value"):
             np.asarray(x)
 
+    def test_true_is_no_index(self):
+        tape = skytape.Tape()
+        x = tape.input(A)
+        with self.assertRaisesRegex(skytape.UsageError, "whole numbers and slices as indices, got bool"):
+            x[True]
+
     def test_gradients_go_back_to_inputs(self):
         tape = skytape.Tape()
         a, c = tape.input(A), tape.constant(C)

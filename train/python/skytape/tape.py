@@ -139,6 +139,8 @@ def _item(self, index):
             shape.append(max(end - begin, 0))
         else:
             try:
+                if isinstance(part, bool):  # which is no position for NumPy, but a mask
+                    raise TypeError
                 begin = operator.index(part)
             except TypeError:
                 raise UsageError("Var: expected whole numbers and slices as indices, "
