@@ -51,6 +51,13 @@ nb::object source_of(nb::handle array) {
   return source;
 }
 
+/// Whether DLPack would give other numbers than the array's: it knows neither NumPy's masks nor that
+/// PyTorch negates some views when they are read.
+bool hides_from_dlpack(nb::handle array) {
+  return nb::hasattr(array, "filled") ||
+         (nb::hasattr(array, "is_neg") && nb::cast<bool>(array.attr("is_neg")()));
+}
+
 template <class... Kind> nb::object lend(const Tensor& t) {
   if (!t.defined()) return nb::none();
   const std::vector<std::size_t> sizes(t.shape().begin(), t.shape().end());
@@ -216,7 +223,8 @@ Tensor tensor_of(nb::handle array, const char* argument) {
   const auto type_of_found = [&found] {
     return std::find(std::begin(kTheirs), std::end(kTheirs), found.dtype()) - kTheirs;
   };
-  if (!nb::try_cast(source_of(array), found) || type_of_found() == std::ssize(kTheirs)) {
+  if (hides_from_dlpack(array) || !nb::try_cast(source_of(array), found) ||
+      type_of_found() == std::ssize(kTheirs)) {
     // A list, a number, another type, bytes in another order: NumPy's rules decide, in
     // skytape/arrays.py.
     const nb::object plain =

@@ -193,6 +193,8 @@ class Kinds(unittest.TestCase):
             with self.subTest(argument), self.assertRaisesRegex(
                     skytape.UsageError, f"{argument}: expected a plain array, got a masked one"):
                 skytape.attention(*call)
+        with self.assertRaisesRegex(skytape.UsageError, "array: expected a plain array, got a masked one"):
+            skytape.Tape().input(hidden)
 
     @unittest.skipUnless(HAS_TORCH, "no PyTorch here")
     def test_sparse_and_nested_tensors_and_those_without_numbers_are_refused_by_name(self):
@@ -326,6 +328,23 @@ class Arrays(unittest.TestCase):
             tape = skytape.Tape()
             self.assertTrue((tape.input(q.astype(f"{order}f2")).value == q.astype(np.float16)).all())
             self.assertEqual(tape.input(np.arange(3, dtype=f"{order}i8")).value[2], 2)
+
+    def test_numbers_of_more_than_64_bits_are_refused_by_name(self):
+        if np.longdouble(0).itemsize == 8:
+            self.skipTest("they do not exist here")
+        with self.assertRaisesRegex(skytape.UsageError, r"real numbers of at most 64 bits, got .* \[2\]"):
+            skytape.Tape().input(np.ones(2, np.longdouble))
+
+    @unittest.skipUnless(HAS_TORCH, "no PyTorch here")
+    def test_what_pytorch_negates_as_it_is_read_is_negated(self):
+        lazy = [torch._neg_view(torch.tensor(A + i)) for i in range(4)]
+        plain = [tensor.resolve_neg() for tensor in lazy]
+        found, expected = (skytape.vjp("softmax", *tensors) for tensors in (lazy, plain))
+        self.assertTrue((found[0] == expected[0]).all())
+        for key in expected[1]:
+            self.assertTrue((found[1][key] == expected[1][key]).all())
+        tape = skytape.Tape()
+        self.assertTrue((tape.input(lazy[0]).value == -A).all())
 
     @unittest.skipUnless(HAS_TORCH and HAS_JAX, "no PyTorch or no JAX here")
     def test_a_mask_may_be_of_another_library_than_the_arrays(self):

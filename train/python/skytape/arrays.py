@@ -60,8 +60,9 @@ def plain(array, argument):
     except Exception as error:  # a list of lists of different lengths
         raise UsageError(f"{argument}: expected an array, got {type(array).__name__}: {error}") from None
     array = _in_this_order(array)
-    if array.dtype.kind not in "fiub" and dtype_of(array) not in HALF:
-        raise UsageError(f"{argument}: expected an array of numbers, got {what(array)}")
+    if (array.dtype.kind not in "fiub" or array.dtype.itemsize > 8) and dtype_of(array) not in HALF:
+        raise UsageError(f"{argument}: expected an array of real numbers of at most 64 bits, "
+                         f"got {what(array)}")
     if array.dtype.kind in "iu" and _within_32_bits(array):
         array = array.astype(np.int32)
     elif dtype_of(array) in HALF:
