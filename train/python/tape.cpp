@@ -231,11 +231,19 @@ void add_tape(nb::module_& m) {
       .def(
           "dot",
           [](const Tape& tape, const std::string& title, bool merge) {
+            const Turn turn(tape);
             return to_dot(tape, {title, merge});
           },
           nb::arg("title") = "", nb::arg("merge") = false, "The graph in Graphviz's language.")
-      .def("__len__", &Tape::size)
-      .def("__str__", &to_text);
+      .def("__len__",
+           [](const Tape& tape) {
+             const Turn turn(tape);
+             return tape.size();
+           })
+      .def("__str__", [](const Tape& tape) {
+        const Turn turn(tape);
+        return to_text(tape);
+      });
 
   nb::class_<GradcheckReport>(m, "GradcheckReport",
                               "What gradcheck found: true where it passed, as text a table.")

@@ -476,6 +476,28 @@ class Tapes(unittest.TestCase):
         [thread.join() for thread in threads]
         self.assertTrue(errors and all("another thread" in error for error in errors), errors)
 
+    def test_a_tape_that_another_thread_uses_is_not_read(self):
+        import threading
+        began, ended = threading.Event(), threading.Event()
+
+        def backward(dy):
+            began.set()
+            ended.wait(60)
+            return [dy]
+        tape = skytape.Tape()
+        y = ops.sum_all(tape.record("waits", [tape.input(A)], A, backward))
+        thread = threading.Thread(target=tape.backward, args=(y,))
+        thread.start()
+        began.wait(60)
+        try:
+            for read in (len, str, skytape.Tape.dot):
+                with self.subTest(read.__name__), self.assertRaisesRegex(skytape.Error, "another thread"):
+                    read(tape)
+        finally:
+            ended.set()
+            thread.join()
+        self.assertEqual(len(tape), 3)
+
     def test_operations_of_ones_own_take_as_long_on_a_long_tape(self):
         def seconds(count):
             tape, start = skytape.Tape(), time.process_time()
