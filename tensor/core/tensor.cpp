@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "tensor/core/bf16.hpp"
 #include "tensor/core/storage.hpp"
@@ -36,7 +35,12 @@ Shape::Shape(std::span<const std::int64_t> sizes) : rank_(static_cast<int>(sizes
 }
 
 std::int64_t Shape::numel() const {
-  return std::accumulate(begin(), end(), std::int64_t{1}, std::multiplies<>());
+  std::int64_t count = 1;
+  for (const std::int64_t size : *this) {
+    ENSURE(!__builtin_mul_overflow(count, size, &count), "Shape: ", *this,
+           " has more elements than 64 bits count");
+  }
+  return count;
 }
 
 std::int64_t Shape::operator[](int axis) const {

@@ -133,6 +133,9 @@ TEST_CASE("misuse of a tensor is refused with what was expected and what came") 
         "Tensor::data: tensor is f32[2, 3]@cpu, asked for f64");
   CHECK(error_text([&] { (void)t.reshape({4}); }) ==
         "reshape: f32[2, 3]@cpu has 6 elements, [4] needs 4");
+  CHECK(error_text([&] {  // of 2^64 + 4 elements, which are 4 where products overflow
+          (void)Tensor::zeros({4}, DType::f32, Device::cpu).reshape({(1LL << 62) + 1, 4});
+        }) == "Shape: [4611686018427387905, 4] has more elements than 64 bits count");
   CHECK(error_text([&] { (void)t.slice(1, 3); }) == "slice: [1, 3) of f32[2, 3]@cpu");
   CHECK(error_text([&] { (void)t.slice(2, 1); }) == "slice: [2, 1) of f32[2, 3]@cpu");
   CHECK(error_text([&] { (void)t.item(); }) == "item: needs one element, got f32[2, 3]@cpu");
