@@ -219,13 +219,16 @@ GradcheckReport gradcheck(const Function& f, std::vector<Tensor> inputs,
          " inputs, but ", names.size(), " names");
   std::vector<Subject> subjects;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    subjects.push_back({names.empty() ? join("input", i) : names[i], inputs[i], {}});
+    const std::string name = names.empty() ? join("input", i) : names[i];
+    require_checkable(name, inputs[i]);
+    inputs[i] = inputs[i].clone();  // q, k and v may be one tensor
+    subjects.push_back({name, inputs[i], {}});
   }
   for (const Parameter* p : parameters) {
     ENSURE(p->trainable, "gradcheck: parameter ", p->name, " is a constant buffer");
+    require_checkable(p->name, p->value);
     subjects.push_back({p->name, p->value, {}});
   }
-  for (const Subject& subject : subjects) require_checkable(subject.name, subject.x);
 
   Checker checker(f, inputs, options);
   checker.differentiate(subjects, parameters);

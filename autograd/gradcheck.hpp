@@ -40,8 +40,8 @@ struct GradcheckReport {
   [[nodiscard]] std::string to_string() const;  ///< a table: input, index, analytic, numeric, error
 };
 
-/// Checks d<f(inputs), C>/dinputs for a random cotangent C. Inputs are f64 on the CPU and are
-/// restored afterwards; `names` label them in the report (input0, input1, … if empty). Parameters
+/// Checks d<f(inputs), C>/dinputs for a random cotangent C. Inputs are f64 on the CPU, and their
+/// copies are perturbed; `names` label them in the report (input0, input1, … if empty). Parameters
 /// (f64, CPU, packed) are checked as well: each is perturbed in place, its gradient left as it was.
 /// Throws when f's output is not finite, or when it gives two values for the same inputs: fix its
 /// random draws first.

@@ -209,6 +209,13 @@ TEST_CASE("gradcheck steps as far as an input is large, and weighs errors by the
   CHECK_MESSAGE(report.passed, report.to_string());
 }
 
+TEST_CASE("one tensor may be several inputs, each of which is perturbed alone") {
+  const Function f = [](Tape&, Vars v) { return square(v[0]) * v[1]; };
+  const Tensor x = normal({3});
+  const GradcheckReport report = gradcheck(f, {x, x});
+  CHECK_MESSAGE(report.passed, report.to_string());
+}
+
 TEST_CASE("an input the output does not depend on has gradient zero") {
   const Function first = [](Tape&, Vars v) { return square(v[0]); };
   CHECK(gradcheck(first, {normal({3}), normal({2}, 2)}).passed);

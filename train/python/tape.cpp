@@ -117,7 +117,7 @@ Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& i
 GradcheckReport check_python(const nb::callable& f, const nb::sequence& arrays, double tolerance,
                              std::uint64_t seed) {
   std::vector<Tensor> inputs;
-  for (const nb::handle array : arrays) inputs.push_back(tensor_of(array, "inputs").clone());
+  for (const nb::handle array : arrays) inputs.push_back(tensor_of(array, "inputs"));
   GradcheckOptions options;
   options.tolerance = tolerance;
   options.seed = seed;
