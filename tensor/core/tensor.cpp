@@ -197,10 +197,10 @@ Tensor Tensor::slice(std::int64_t begin, std::int64_t end) const {
 }
 
 Tensor Tensor::view(std::int64_t byte, const Shape& shape, DType dtype) const {
-  const auto end = byte + shape.numel() * static_cast<std::int64_t>(size_of(dtype));
-  ENSURE(0 <= byte && byte % static_cast<std::int64_t>(size_of(dtype)) == 0 &&
-             end <= static_cast<std::int64_t>(bytes()),
-         "view: bytes [", byte, ", ", end, ") of ", *this, " as ", name(dtype), shape);
+  const auto size = static_cast<std::int64_t>(size_of(dtype));
+  const auto all = static_cast<std::int64_t>(bytes());
+  ENSURE(0 <= byte && byte <= all && byte % size == 0 && shape.numel() <= (all - byte) / size,
+         "view: from byte ", byte, " of ", *this, " as ", name(dtype), shape);
   Tensor t = *this;
   t.shape_ = shape;
   t.dtype_ = dtype;

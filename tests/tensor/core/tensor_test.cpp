@@ -167,6 +167,7 @@ TEST_CASE("a view of a slice begins in the slice") {
       Tensor::from(std::vector<double>{0, 1, 2, 3, 4, 5, 6, 7}, {4, 2}, DType::f64, Device::cpu);
   CHECK(x.slice(1, 4).view(8, {2}, DType::f64).to_vector() == std::vector<double>{3, 4});
   CHECK_THROWS_AS((void)x.slice(1, 2).view(8, {2}, DType::f64), Error);
+  CHECK_THROWS_AS((void)x.view(0, {1LL << 61}, DType::f64), Error);  // 2^64 bytes are none
 }
 
 TEST_CASE("item reads a scalar and empty tensors hold nothing") {
