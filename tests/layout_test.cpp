@@ -201,6 +201,21 @@ TEST_CASE(
   CHECK(headers == std::set<std::string>{"tensor/launch/side_by_side.hpp"});
 }
 
+// on_device() calls a function with Cpu, too: without an optimiser (make MODE=debug) g++ then wants
+// that half of what has none, and the program does not link.
+TEST_CASE("what only a GPU has is called by on_cuda") {
+  for (const auto& layer : kLayers) {
+    for (const std::string& top : layer) {
+      for (const auto& entry : fs::recursive_directory_iterator(top)) {
+        if (entry.path().extension() != ".cpp") continue;
+        std::ifstream in(entry.path());
+        const std::string text{std::istreambuf_iterator<char>(in), {}};
+        CHECK_MESSAGE(text.find("on_device(Device::cuda,") == text.npos, entry.path().string());
+      }
+    }
+  }
+}
+
 TEST_CASE("every folder has a README that says what it holds") {
   for (const std::string& folder : read_sources().folders) {
     std::ifstream readme(fs::path(folder) / "README.md");

@@ -65,7 +65,7 @@ void begin_landmark_middle(const MiddleConfig& config, const Tensor& w, std::int
   if constexpr (kHaveCuda) {
     if (is_fused(config, w, columns)) {
       keep_memory(saved);
-      on_device(Device::cuda, [&](auto) { fused_inverse(saved); });
+      on_cuda([&](Cuda) { fused_inverse(saved); });
     }
   }
 }
@@ -82,7 +82,7 @@ Tensor landmark_middle(const Tensor& p, MiddleSaved& saved) {
     if (saved.planes.defined()) {
       saved.p = p;
       saved.t = empty_like(p);
-      on_device(Device::cuda, [&](auto) { fused_middle(saved); });
+      on_cuda([&](Cuda) { fused_middle(saved); });
       return saved.t;
     }
   }
@@ -95,7 +95,7 @@ MiddleGradients landmark_middle_backward(const MiddleSaved& saved, const Tensor&
   if constexpr (kHaveCuda) {
     if (saved.planes.defined()) {
       MiddleGradients d{{}, empty_like(saved.p)};
-      on_device(Device::cuda, [&](auto) { fused_dp(saved, dt, d.dp); });
+      on_cuda([&](Cuda) { fused_dp(saved, dt, d.dp); });
       return d;
     }
   }
@@ -108,7 +108,7 @@ void end_landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt, Mi
   if constexpr (kHaveCuda) {
     if (!saved.planes.defined()) return;
     d.dw = empty_like(saved.w);
-    on_device(Device::cuda, [&](auto) { fused_dw(saved, dt, d.dw); });
+    on_cuda([&](Cuda) { fused_dw(saved, dt, d.dw); });
   }
 }
 

@@ -215,11 +215,11 @@ class Performer final : public Method {
     a.config = {scale(in.q.size(3)), config_.epsilon, config_.official(),
                 !config_.detach_stabiliser, scope};
     a.q = in.q, a.k = in.k, a.v = in.v, a.mask = in.mask, a.w = w;
-    on_device(Device::cuda, [&](auto) { feature_attention(a); });
+    on_cuda([&](Cuda) { feature_attention(a); });
     const Tensor out = a.out;
     return {out, [a = std::move(a)](const Tensor& dout) {
               FeatureAttentionGradients d;
-              on_device(Device::cuda, [&](auto) { d = feature_attention_backward(a, dout); });
+              on_cuda([&](Cuda) { d = feature_attention_backward(a, dout); });
               return Gradients{d.dq, d.dk, d.dv, {}};
             }};
   }

@@ -113,7 +113,7 @@ TiledBackward backward_on_tensor_cores(const TiledPlan& plan, TiledInputs in,
   in.dlse = dlse;
   TiledBackward result{empty_like(in.q), empty_like(in.k),
                        in.v.defined() ? empty_like(in.v) : Tensor()};
-  on_device(Device::cuda, [&](auto tag) { tiled_backward_on(tag, plan, in, dout, {}, result); });
+  on_cuda([&](auto tag) { tiled_backward_on(tag, plan, in, dout, {}, result); });
   return result;
 }
 
