@@ -64,7 +64,7 @@ std::vector<std::int32_t> official_candidates(std::int64_t i, std::int64_t block
                                               std::int64_t block, std::int64_t random_blocks) {
   const std::int64_t length = blocks * block;
   const bool thousand = length == 1024 || length == 3072 || length == 4096;
-  // Blocks 1 … last: of the first 1024 tokens, or of the first (2 r + 5) b without the last two.
+  // Blocks 1 … last: of the first 1024 tokens, or of the first (2 r + 5) b but for the last.
   const std::int64_t last = thousand ? std::min(1024 / block - 1, blocks - 2)
                                      : std::min(2 * random_blocks + 3, blocks - 2);
   const bool free = thousand && i >= blocks - 3;  // nothing is left out in these rows

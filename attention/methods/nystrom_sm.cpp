@@ -105,8 +105,8 @@ class NystromSm final : public Method {
   //   T = R Z R P                                   landmark_middle.hpp (5)
   //   F = k(X, W) T                                                   (6)
   //   O = F[:, :D] / F[:, D]                                          (7)
-  // Backward: (7) ratio.hpp gives dF; the rest as skyformer.cpp with dF in place of G, and without
-  // the kernel's norms: with E = dk(X, W) k(X, W) (entrywise), dX = E W and dW = E^T X.
+  // Backward: (7) ratio.hpp gives dF; the rest as skyformer.cpp with dF in place of dO, and
+  // without the kernel's norms: with E = dk(X, W) k(X, W) (entrywise), dX = E W and dW = E^T X.
 
   struct Saved {
     KernelRows x, y;  // of q and k [B, H, N, D]

@@ -272,7 +272,7 @@ class Sinkhorn final : public Method {
     const Tensor mixed = tensor::matmul(matrix, as_blocks(x, matrix.size(3)));
     return tensor::concat({x, mixed.reshape(x.shape())}, 2);
   }
-  /// dx: [B, H, P, D] from the gradient dy of y = [x; R x]; dR = (R x)' x^T + beta dR.
+  /// dx: [B, H, P, D] from the gradient dy of y = [x; R x]; dR = d(R x) x^T + beta dR.
   [[nodiscard]] static Tensor unmixed(const Tensor& matrix, const Tensor& y, const Tensor& dy,
                                       Tensor& dmatrix, double beta) {
     const std::int64_t rows = y.size(2) / 2, blocks = matrix.size(3);  // P, Q
