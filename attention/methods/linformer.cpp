@@ -424,6 +424,7 @@ Spec linformer_spec() {
     spec.samples.push_back({{"features", "8"}, {"projection", projection}});
   }
   spec.samples.push_back({{"features", "8"}, {"head_features", "8:5"}});
+  spec.samples.push_back({{"layer_features", "6"}});
   spec.samples.push_back({{"features", "8"}, {"frozen", "1"}, {"init_std", "0.02"}});
   return register_method<Linformer, Config>(std::move(spec));
 }

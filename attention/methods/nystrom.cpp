@@ -268,6 +268,7 @@ Spec nystrom_spec() {
   // inverse to have a derivative to compare with, are tested with Skyformer and on their own.
   spec.samples = {{{"features", "5"}},
                   {{"features", "8"}, {"conv_kernel", "5"}, {"inverse_steps", "4"}},
+                  {{"features", "5"}, {"inverse_start", "official"}},
                   {{"features", "64"}, {"conv_kernel", "3"}}};
   return register_method<Nystrom, Config>(std::move(spec));
 }

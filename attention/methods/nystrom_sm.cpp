@@ -208,6 +208,7 @@ Spec nystrom_sm_spec() {
   spec.random = true;
   spec.samples = {{{"features", "9"}},
                   {{"features", "16"}, {"landmarks", "uniform"}, {"inverse_steps", "4"}},
+                  {{"features", "7"}, {"inverse_start", "official"}},
                   {{"features", "6"},
                    {"gamma", "0.5"},
                    {"inverse_steps", "24"},

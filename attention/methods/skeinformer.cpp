@@ -435,7 +435,7 @@ Spec spec_of(const Parts& parts, const std::string& paper, const std::string& id
   spec.random = true;
   spec.per_example = false;  // the shortest example bounds the features of all
   spec.exact = {{"columns = all tokens", "softmax", {}, all_columns}};
-  spec.samples = {{}, {{"features", "12"}}, {{"features", "20"}, {"feature_limit", "example"}}};
+  spec.samples = {{}, {{"features", "12"}}, {{"feature_limit", "example"}}};
   if (parts.may_keep_pilot) spec.samples.push_back({{"features", "12"}, {"keep_pilot", "1"}});
   if (parts.normaliser == Normaliser::exact) {
     spec.samples.push_back({{"features", "12"}, {"weighted", "1"}});

@@ -253,6 +253,7 @@ Spec skyformer_spec() {
       {{"features", "9"}},
       {{"features", "8"}, {"accumulation", "3"}, {"landmarks", "official"}, {"gamma", "0.3"}},
       {{"features", "16"}, {"landmarks", "uniform"}, {"scale", "0.9"}, {"inverse_steps", "4"}},
+      {{"features", "7"}, {"inverse_start", "official"}},
       {{"features", "6"}, {"inverse_steps", "24"}, {"inverse_backward", "implicit"}},
       {{"features", "6"}, {"inverse_steps", "24"}, {"detach_start", "1"}}};
   return register_method<Skyformer, Config>(std::move(spec));

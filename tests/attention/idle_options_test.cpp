@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -196,6 +197,29 @@ TEST_CASE("only options of the table are without effect in a method's own sample
       }));
     }
   });
+}
+
+TEST_CASE("every option changes something, in a sample of its method or in a row of the table") {
+  const std::set<std::string> elsewhere = {
+      "nystrom.inverse_backward",  // no inverse of means converges: tested with Skyformer's
+      "nystrom_sm.solver",         // exact has no gradient: nystrom_test.cpp
+      "cosformer.epsilon",         // few rows are below it: cosformer_test.cpp
+      "routing.decay",             // the step reads it: routing_test.cpp
+  };
+  for (const Spec& spec : attention::registry()) {
+    for (const attention::OptionInfo& option : spec.options) {
+      const std::string name = spec.name + "." + option.key;
+      const bool in_table = std::ranges::any_of(kRows, [&](const Row& row) {
+        return row.option == option.key && std::ranges::count(row.methods, spec.name) > 0;
+      });
+      const bool in_samples = std::ranges::any_of(spec.samples, [&](const OptionValues& with) {
+        OptionValues without = with;
+        return without.erase(option.key) > 0 && numbers(spec, with) != numbers(spec, without);
+      });
+      CHECK_MESSAGE((in_table || in_samples || elsewhere.contains(name)), name,
+                    ": no setting of Spec::samples has a value that changes the result");
+    }
+  }
 }
 
 TEST_CASE("to ask about an option that a method does not have is an error") {
