@@ -30,7 +30,7 @@ struct Spec {
   std::string paper;                  // paper and equation
   std::string idea;                   // one line
   std::string cost;                   // leading forward multiply-adds per head
-  std::string memory;                 // beyond q, k, v, out
+  std::string memory;                 // beyond q, k, v, out; arrays [N, D] first: "2 N D + …"
   std::vector<OptionValues> samples;  // settings that tests run, the default among them
   std::vector<OptionInfo> options;    // keys, defaults, ranges, meanings
   std::function<std::unique_ptr<Method>(const LayerContext&, const OptionValues&)> make;

@@ -365,7 +365,6 @@ TEST_CASE("with Call::alone both devices draw the same") {
 
 TEST_CASE("a call keeps as many arrays for its backward as the table of costs says") {
   for (const Spec& spec : attention::registry()) {
-    INFO(spec.name, ": ", spec.memory);
     const auto kept = [&](std::int64_t n) {  // numbers of a head
       const Sizes sizes{.batch = 1, .heads = 2, .n = n, .width = 64};
       const OptionValues options =
@@ -381,7 +380,11 @@ TEST_CASE("a call keeps as many arrays for its backward as the table of costs sa
     };
     // Beside the arrays there are at most a few numbers of each token.
     const double arrays = (kept(1024) - kept(512)) / (512 * 64);
-    CHECK(std::lround(arrays) == arrays_kept(spec.memory));
+    CHECK_MESSAGE(
+        std::lround(arrays) == arrays_kept(spec.memory), spec.name,
+        ": arrays [N, D] of a head that backward holds beside q, k, v and the output, and "
+        "Spec::memory: ",
+        spec.memory);
   }
 }
 

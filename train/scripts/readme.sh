@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# readme.sh [--check]: writes the generated tables and the picture of the folders, or checks the pages:
+# readme.sh [--check]: writes the generated tables, the number of methods and the picture of the
+# folders, or checks the pages:
 #   - the tables are current (attention methods from the registry, accuracy from committed runs),
 #     and the picture is, which ends with the checksum of the graph that it shows;
 #   - the C++ of README.md stands in a page of the tour, which is compiled and run;
@@ -93,6 +94,11 @@ names_exist() {
 mode="write"
 [ "${1:-}" != --check ] || mode=check
 build/skytape info attention --json >"$scratch/attention.json"
+if [ "$mode" = write ]; then  # a test compares these numbers with the registry
+  methods=$(grep -c '^METHOD' attention/methods.def)
+  sed -i -E "s/(implements )[0-9]+( attention methods)/\1$methods\2/" README.md
+  sed -i -E "s/(any of )[0-9]+( methods)/\1$methods\2/" train/python/README.md
+fi
 python3 train/report/tables.py "$scratch/attention.json" >"$scratch/attention"
 build/skytape-lab report --runs train/results/runs --out "$scratch/report" >/dev/null 2>&1
 python3 train/report/tables.py "$scratch/report/report.json" time_to_accuracy >"$scratch/runs"
