@@ -24,10 +24,16 @@ void add_commands(const Command& program) {
   add_tape(program);
 }
 
+std::string recipe_help() {
+  std::string names;
+  for (const Recipe& recipe : recipes()) names += recipe.name + ", ";
+  return names + "a file as `skytape info recipe skytape` prints, or the config.json of a run";
+}
+
 void RunFlags::declare(const Command& command) {
   command.add_option("--task", task, "task: `skytape info tasks` lists them");
   command.add_option("--attention", attention, "method: `skytape info attention` lists them");
-  command.add_option("--recipe", recipe, kRecipeHelp);
+  command.add_option("--recipe", recipe, recipe_help());
   command.add_option("--seed", seed, "of initial values, order and draws");
   command.add_option("--device", device, "auto, cpu or cuda");
   command.add_option("--threads", threads, "CPU threads; 0: all cores");

@@ -28,10 +28,8 @@ void add_encode(const Command& program);
 /// Adds all of them.
 void add_commands(const Command& program);
 
-inline constexpr const char* kRecipeHelp =
-    "skytape, large, skyformer, skeinformer or lra, a file as `skytape info recipe skytape` "
-    "prints, "
-    "or the config.json of a run";
+/// Help of --recipe: the names of the recipes, and what else it takes.
+[[nodiscard]] std::string recipe_help();
 
 /// Flags that choose a run, as `train` and `eval --weights` share them.
 struct RunFlags {

@@ -115,7 +115,7 @@ void add_lra(const Command& program) {
   command.add_option("--seed", flags->run.seed, "the first seed");
   command.add_option("--seeds", flags->grid.seeds, "seeds per cell, from --seed on")
       .between(1, 10000);
-  command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
+  command.add_option("--recipe", flags->run.recipe, recipe_help());
   command.add_option("--steps", flags->run.steps, "length of every run and of its schedule");
   command.add_option("--budget", flags->grid.budget,
                      "20m, 2h: as many steps as fit this time for a run alone on this machine");

@@ -74,7 +74,7 @@ void add_stability(const Command& program) {
   flags->run.recipe = "skyformer";
   command.add_option("--tasks", flags->tasks, "tasks a,b,… or all");
   command.add_option("--attention", flags->attention, "methods a,b,… or all; softmax for ratios");
-  command.add_option("--recipe", flags->run.recipe, kRecipeHelp);
+  command.add_option("--recipe", flags->run.recipe, recipe_help());
   command.add_option("--steps", flags->options.steps, "steps over which scores are averaged")
       .between(1, 100000);
   command.add_option("--batch", flags->options.batch, "examples of a step; 0: the recipe's")
