@@ -52,6 +52,15 @@ class Exercises(unittest.TestCase):
                 self.assertIn(right, source)
                 self.assertFalse(run(notebook, source.replace(right, wrong))[0])
 
+    def test_a_backward_that_writes_into_what_forward_kept_is_refused(self):
+        for name, line in {"04_softmax_backward": "    return y *", "07_attention_backward": "    ds = p *"}.items():
+            with self.subTest(name):
+                source = (ROOT / f"tests/exercises/solutions/{name}.py").read_text(encoding="utf-8")
+                self.assertIn(line, source)
+                notebook = ROOT / f"train/python/notebooks/exercise_{name}.ipynb"
+                with self.assertRaisesRegex(ValueError, "read-only"):
+                    run(notebook, source.replace(line, f"    {line[-3]} *= 2\n{line}"))
+
     def test_a_backward_that_forms_n_by_m_is_refused(self):
         notebook = next(notebook for notebook in NOTEBOOKS if "_08_" in notebook.name)
         solution = ROOT / "tests/exercises/solutions/08_linear_attention.py"
