@@ -108,6 +108,8 @@ int main() {
         instead = shape + " was not refused, and your code then ran out of range, " + error.what();
       } catch (const std::exception& error) {
         instead = "The error (" + std::string(error.what()) + ") is not a std::invalid_argument";
+      } catch (...) {
+        instead = "What was thrown is not a std::invalid_argument";
       }
       j.asks("dy of [4, 6]: " + shape + " is refused")
           .holds(right, instead + ". " + shape +

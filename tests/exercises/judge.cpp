@@ -276,6 +276,8 @@ int judge(const std::function<void(Judge&)>& look) {
     wrong = found;
   } catch (const std::exception& error) {
     wrong = {judge.property(), std::string("Your code threw: ") + error.what() + ". "};
+  } catch (...) {
+    wrong = {judge.property(), "Your code threw what is no std::exception, as in throw \"text\"."};
   }
   std::printf("  WRONG  %s\n", wrong.property.c_str());
   // Lines of at most 92 characters, below the property.
