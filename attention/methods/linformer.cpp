@@ -21,8 +21,8 @@
 //     max pooling a padded row may therefore be the maximum, and its gradient vanishes.
 //   - A trimmed batch uses the first N columns of the projections, which equals the padded batch.
 //
-// Shapes: B batch, H heads, N positions, D head width, L projected length, W window, A groups
-// of heads that share a projection.
+// Shapes: B batch, H heads, N positions, D head width, L projected length, W window, U windows that
+// N positions reach, A groups of heads that share a projection.
 #include <algorithm>
 #include <cmath>
 
@@ -125,8 +125,8 @@ class Linformer final : public Method {
   //   learned:  dE = dK' (m K)^T summed over all that share E,  dK = m E^T dK'   from (1)
   //   mean:     every row of a window gets dK' / W                           from (1)
   //   max:      the first largest row of a window gets dK'                   from (1)
-  //   conv:     K'_i = sum_r U_r K_{i W + r}, U the kernel:                      from (1)
-  //             dU_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = U_r dK'_i
+  //   conv:     K'_i = sum_r Z_r K_{i W + r}, Z the kernel:                      from (1)
+  //             dZ_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = Z_r dK'_i
   // If heads, keys and values share E, as they do the one of means, (1) can come before the
   // projections of a model: with Y and y the weight and bias of the one that makes keys,
   //   K' = (E m X) Y^T + (E m 1) y^T,  V' likewise,                          (3)
@@ -150,7 +150,7 @@ class Linformer final : public Method {
     Tensor q;                         // [B, H, N, D]
     Tensor masked_k, masked_v;        // m K, m V: [B, H, N, D]; undefined after (3)
     Tensor keys, values;              // K', V': [B, H, L, D]
-    Tensor key_argmax, value_argmax;  // max pooling only: i32[B, H, L, D]
+    Tensor key_argmax, value_argmax;  // max pooling only: i32[B, H, U, D]
     Tensor mask;                      // [B, N]
     Tensor open;                      // [B, H, L]: 1 where a head may use a slot
     TiledForward result;              // of (2), heads as batch entries

@@ -100,7 +100,7 @@ void advance(std::filesystem::recursive_directory_iterator& at);
 /// True for a file that visit_files() takes for an archive: by its name, or a tar called .gz.
 [[nodiscard]] bool is_archive(const std::filesystem::path& path);
 
-/// A file found in a SourceTree.
+/// A file found in a source tree.
 struct SourceFile {
   std::string path;   // inside the tree, '/' between the parts, a final ".gz" removed
   std::string shown;  // its place, for messages
