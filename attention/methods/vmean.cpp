@@ -113,7 +113,8 @@ Spec vmean_spec() {
   spec.idea = "mean of the values for every position";
   spec.cost = "2 N D additions";
   spec.memory = "none";
-  spec.samples = {{}};  // settings that the tests run, as {{"features", "16"}}; {}: the defaults
+  spec.samples = {{}};  // settings that the tests run, as {{"features", "16"}}; {}: the defaults.
+                        // Each option stands in one of them, with a value that changes the result
   spec.cost_at = [](const CostSizes&) { return Cost{}; };  // multiply-adds alone count: none
 
   // Traits that are the usual ones need no line; these are written for the reader.
