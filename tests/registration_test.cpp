@@ -69,7 +69,7 @@ TEST_CASE("every method says what the registry's readers need") {
     for (const auto& [field, text] :
          {std::pair("paper", &spec.paper), std::pair("idea", &spec.idea),
           std::pair("cost", &spec.cost), std::pair("memory", &spec.memory)}) {
-      CHECK_MESSAGE(!text->empty(), spec.name, ": Spec::", std::string(field), " is missing");
+      CHECK_MESSAGE(!text->empty(), spec.name, ": Spec::", field, " is missing");
     }
     CHECK_FALSE(spec.samples.empty());
     CHECK_MESSAGE(static_cast<bool>(spec.make), spec.name, ": Spec::make is missing");
@@ -169,8 +169,8 @@ TEST_CASE("README.md says how many methods there are") {
   for (const auto& [page, words] :
        {std::pair("README.md", "implements " + count + " attention methods"),
         std::pair("train/python/README.md", "any of " + count + " methods")}) {
-    CHECK_MESSAGE(text_of(page).find(words) != std::string::npos, std::string(page), ": expected '",
-                  words, "'; make readme writes it");
+    CHECK_MESSAGE(text_of(page).find(words) != std::string::npos, page, ": expected '", words,
+                  "'; make readme writes it");
   }
 }
 

@@ -35,6 +35,10 @@ template <class List> [[nodiscard]] doctest::String shown_list(const List& list)
 
 namespace doctest {
 
+/// Its letters. Doctest shows an address, and does not compile with its own macro for letters.
+template <> struct StringMaker<const char*> {
+  static String convert(const char* x) { return x == nullptr ? "nullptr" : x; }
+};
 template <class T> struct StringMaker<std::vector<T>> {
   static String convert(const std::vector<T>& x) { return skytape::test::shown_list(x); }
 };
