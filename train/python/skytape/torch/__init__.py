@@ -227,11 +227,14 @@ class Attention(nn.Module):
         own, averages = ({key: getattr(self, ours) for key, ours in self.own.items()},
                          self.averages if self.training else [])
         own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
+        seed = self.seed
+        if self.training:  # by self.seed a compiled graph tells the calls of two layers apart
+            seed = _fresh_seed(self.name, self.options, False, x, key_padding_mask, self.seed)
         out, moved = _apply(  # [B, H, N, D]
             self.name, v, q, k, x if self.reads_x else None,
             None if key_padding_mask is None else ~key_padding_mask,
-            _fresh_seed(self.name, self.options, False, x, key_padding_mask) if self.training else self.seed,
-            self.training, self.length or 0, own or None, averages, {}, self.options, self.differentiable)
+            seed, self.training, self.length or 0, own or None, averages, {}, self.options,
+            self.differentiable)
         for key, value in zip(averages, moved):
             getattr(self, self.own[key]).copy_(value.detach())
         return self.out_proj(out.transpose(1, 2).flatten(2))
