@@ -58,6 +58,10 @@ SMALL = {
     "data": {}, "import": {}, "encode": {}, "eval": {"--threads": "1"},
     "predict": {"--threads": "1"}, "report": {}, "info": {},
 }
+# Of cost's those that a table reads: the program refuses others.
+OF_TABLE = {"tasks": {"--attention", "--tasks", "--batch", "--steps", "--threads"},
+            "inference": {"--inference-lengths", "--projected", "--tokens", "--steps", "--threads"},
+            "length": {"--attention", "--lengths", "--tokens", "--steps", "--threads"}}
 # The same where a command has the flag already.
 IF_SAID = {"--device": "cpu", "--precision": "fp32", "--layer": "1", "--learn-tokens": "unigram:60",
            "--length": "32", "--features": "4", "--stop-after": "1", "--limit": "12", "--shares": "4"}
@@ -126,6 +130,9 @@ def small(words):
     if "--budget" in words:  # a time in place of steps
         flags = flags | {"--budget": "2s"}
         del flags["--steps"]
+    if words[1] == "cost" and "--tables" in words:
+        read = OF_TABLE[words[words.index("--tables") + 1]]
+        flags = {flag: value for flag, value in flags.items() if flag in read}
     if words[1] == "bench" and "--tokens" in words:  # a number of them in place of one of examples
         flags = flags | {"--tokens": "128"}
         del flags["--batch"]
