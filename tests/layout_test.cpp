@@ -123,6 +123,21 @@ std::vector<Include> way_back(const Sources& sources, const std::string& folder)
   return {};
 }
 
+/// Path and text of each file of the layers whose name ends so.
+std::map<std::string, std::string> files_ending(const char* ending) {
+  std::map<std::string, std::string> texts;
+  for (const auto& layer : kLayers) {
+    for (const std::string& top : layer) {
+      for (const auto& entry : fs::recursive_directory_iterator(top)) {
+        if (entry.path().extension() != ending) continue;
+        std::ifstream in(entry.path());
+        texts[entry.path().string()] = {std::istreambuf_iterator<char>(in), {}};
+      }
+    }
+  }
+  return texts;
+}
+
 }  // namespace
 
 TEST_CASE("includes never point to a layer further left") {
@@ -185,17 +200,10 @@ TEST_CASE(
     "headers do not hide who asks whether there is CUDA: make tells only sources that it sees "
     "ask") {
   std::set<std::string> headers;
-  for (const auto& layer : kLayers) {
-    for (const std::string& top : layer) {
-      for (const auto& entry : fs::recursive_directory_iterator(top)) {
-        if (entry.path().extension() != ".hpp") continue;
-        std::ifstream in(entry.path());
-        const std::string text{std::istreambuf_iterator<char>(in), {}};
-        for (const char* asks :
-             {"\"tensor/core/on_device.hpp\"", "\"tensor/launch/side_by_side.hpp\""}) {
-          if (text.find(asks) != text.npos) headers.insert(entry.path().string());
-        }
-      }
+  for (const auto& [path, text] : files_ending(".hpp")) {
+    for (const char* asks :
+         {"\"tensor/core/on_device.hpp\"", "\"tensor/launch/side_by_side.hpp\""}) {
+      if (text.find(asks) != text.npos) headers.insert(path);
     }
   }
   CHECK(headers == std::set<std::string>{"tensor/launch/side_by_side.hpp"});
@@ -204,15 +212,10 @@ TEST_CASE(
 // on_device() calls a function with Cpu, too: without an optimiser (make MODE=debug) g++ then wants
 // that half of what has none, and the program does not link.
 TEST_CASE("what only a GPU has is called by on_cuda") {
-  for (const auto& layer : kLayers) {
-    for (const std::string& top : layer) {
-      for (const auto& entry : fs::recursive_directory_iterator(top)) {
-        if (entry.path().extension() != ".cpp") continue;
-        std::ifstream in(entry.path());
-        const std::string text{std::istreambuf_iterator<char>(in), {}};
-        CHECK_MESSAGE(text.find("on_device(Device::cuda,") == text.npos, entry.path().string());
-      }
-    }
+  const std::map<std::string, std::string> sources = files_ending(".cpp");
+  REQUIRE(sources.size() > 100);
+  for (const auto& [path, text] : sources) {
+    CHECK_MESSAGE(text.find("on_device(Device::cuda,") == text.npos, path);
   }
 }
 

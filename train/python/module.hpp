@@ -33,8 +33,8 @@ class WithoutGil {
 /// For what computes: other Python threads run meanwhile.
 using Free = nb::call_guard<WithoutGil>;
 
-/// What computes on a GPU holds this, without the GIL: everything runs on the same streams there, so
-/// one call of a method or of a run at a time. Nothing on a CPU.
+/// Returns the lock under which a call of a method or of a run computes on a GPU, where all share
+/// two streams; on a CPU one that holds nothing. Waits for the other calls: without the GIL alone.
 [[nodiscard]] std::unique_lock<std::mutex> turn_on(Device device);
 
 /// While it lives, the tape is this thread's. Error where another thread has it: a tape is a list
