@@ -42,7 +42,7 @@ def wrong_options(name, settings, sizes):
 
 
 library.define("initial(Tensor seed, str name, str settings, str sizes) -> Tensor[]",
-                tags=(torch.Tag.pt2_compliant_tag,))
+               tags=(torch.Tag.pt2_compliant_tag,))
 library.impl("initial", lambda *call: [torch.from_numpy(value) for _, value, _ in _initial(*call)],
               "CompositeExplicitAutograd")
 def _initial_fake(seed, *call):

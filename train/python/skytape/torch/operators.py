@@ -191,7 +191,7 @@ for _each in METHODS:
 # The tensors of the call that wants a seed tell torch.vmap, compiled too, that each entry is a call. The
 # device tells checkpoints in a compiled graph whose random numbers they have to draw once more: the CPU's.
 library.define("seed(Tensor[] call, SymInt[] batch, *, Device device) -> Tensor",
-                tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
+               tags=(torch.Tag.pt2_compliant_tag, torch.Tag.nondeterministic_seeded))
 library.impl("seed", lambda call, batch, *, device: torch.randint(2**63 - 1, (*batch, 1), device=device),
               "CompositeExplicitAutograd")
 torch.library.register_fake(
