@@ -56,21 +56,11 @@ struct Numbers {
   }
 };
 
-/// An array of floats in device memory, NaN at first.
+/// An array of floats in device memory, NaN at first. Numbers behind its end show who writes there.
 class DeviceArray {
  public:
-  explicit DeviceArray(int size) : size_(size) {
-    ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    ok(cudaMalloc(reinterpret_cast<void**>(&data_), bytes()));
-  }
-  explicit DeviceArray(const Matrix& m) : DeviceArray(m.rows * m.columns) {
-    std::vector<float> host;
-    for (int e = 0; e < size_; ++e) {
-      host.push_back(static_cast<float>(m(e / m.columns, e % m.columns)));
-    }
-    ok(cudaMemcpyAsync(data_, host.data(), bytes(), cudaMemcpyHostToDevice, stream_));
-    ok(cudaStreamSynchronize(stream_));
-  }
+  explicit DeviceArray(int size) : DeviceArray(std::vector<float>(size, NAN)) {}
+  explicit DeviceArray(const Matrix& m) : DeviceArray(numbers_of(m)) {}
   ~DeviceArray() {
     (void)cudaFree(data_);
     (void)cudaStreamDestroy(stream_);
@@ -81,9 +71,17 @@ class DeviceArray {
   [[nodiscard]] float* data() const { return data_; }
   [[nodiscard]] Numbers numbers() const { return {data_, size_}; }
   [[nodiscard]] Matrix read(int rows, int columns) const {
-    std::vector<float> host(static_cast<std::size_t>(size_));
+    std::vector<float> host(static_cast<std::size_t>(size_ + kBehind));
     ok(cudaMemcpyAsync(host.data(), data_, bytes(), cudaMemcpyDeviceToHost, stream_));
     ok(cudaStreamSynchronize(stream_));
+    for (int e = size_; e < size_ + kBehind; ++e) {
+      if (host[static_cast<std::size_t>(e)] == kNobodyWrites) continue;
+      throw Wrong{"the kernel writes inside its arrays",
+                  "it writes index " + std::to_string(e) + " of an array of " +
+                      std::to_string(size_) +
+                      " numbers. Test the row and the column before you "
+                      "write. "};
+    }
     Matrix m(rows, columns);
     for (int e = 0; e < rows * columns; ++e) {
       m(e / columns, e % columns) = host[static_cast<std::size_t>(e)];
@@ -92,8 +90,25 @@ class DeviceArray {
   }
 
  private:
+  static constexpr int kBehind = 4096;
+  static constexpr float kNobodyWrites = -98765.0f;
+
+  explicit DeviceArray(std::vector<float> host) : size_(static_cast<int>(host.size())) {
+    host.resize(host.size() + kBehind, kNobodyWrites);
+    ok(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    ok(cudaMalloc(reinterpret_cast<void**>(&data_), bytes()));
+    ok(cudaMemcpyAsync(data_, host.data(), bytes(), cudaMemcpyHostToDevice, stream_));
+    ok(cudaStreamSynchronize(stream_));
+  }
+  static std::vector<float> numbers_of(const Matrix& m) {
+    std::vector<float> numbers;
+    for (int e = 0; e < m.rows * m.columns; ++e) {
+      numbers.push_back(static_cast<float>(m(e / m.columns, e % m.columns)));
+    }
+    return numbers;
+  }
   [[nodiscard]] std::size_t bytes() const {
-    return static_cast<std::size_t>(size_) * sizeof(float);
+    return static_cast<std::size_t>(size_ + kBehind) * sizeof(float);
   }
   static void ok(cudaError_t status) {
     if (status != cudaSuccess) throw Wrong{"the device's memory", cudaGetErrorString(status)};

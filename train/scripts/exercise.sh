@@ -11,9 +11,10 @@ folder=tests/exercises
 scratch=build/exercises
 example_line=12  # in the list and on the page; the answer of no broken piece
 mkdir -p $scratch
-# A forgotten return is an error, an index outside a vector ends the program, a fraction in an int is told;
+# A forgotten return is an error, an index outside a vector or an array ends the program, a fraction in an int is told;
 # an int below a vector's size() is as good as a size_t here.
 COMPILE="${COMPILE:-} -Wall -Wno-sign-compare -Werror=return-type -Wfloat-conversion -D_GLIBCXX_ASSERTIONS"
+COMPILE="$COMPILE -fsanitize=bounds -fsanitize-undefined-trap-on-error"
 
 # fact FILE KEY: what the line "// KEY: …" of an exercise says.
 fact() { sed -n "s,^// $2: ,,p" "$1"; }
@@ -45,7 +46,8 @@ run() {
   case $status in
     0 | 1) ;;
     124) status=1; echo "  WRONG  it ends"; echo "         It still ran after 20 seconds: is there a loop without an end?" ;;
-    134 | 139) status=1; echo "  WRONG  it runs"; echo "         An index outside a vector, or calls without an end." ;;
+    132 | 134 | 139)
+      status=1; echo "  WRONG  it runs"; echo "         An index outside an array or a vector, or calls without an end." ;;
     *) echo "  WRONG  it runs"; echo "         It ended with status $status." ;;
   esac
   return "$status"
