@@ -218,9 +218,10 @@ FoundColumns read_csv_records(ByteStream& stream, const std::string& name,
               throw DataError(fmt::format(
                   "{}: found {} field{} separated by '{}', expected label{}text{}", record.place,
                   fields.size(), fields.size() == 1 ? "" : "s", shown, shown,
-                  fields.size() > texts
-                      ? "; a first row of names, or --label-column and --text-column, say more"
-                      : "; --delimiter sets another separator"));
+                  fields.size() > texts ? "; a first row of names says more, or --label-column and "
+                                          "--text-column (and "
+                                          "--text2-column of a pair)"
+                                        : "; --delimiter sets another separator"));
             }
             if (has_label) record.label = fields[0];
             record.text = fields[has_label ? 1 : 0];

@@ -102,6 +102,14 @@ struct CustomFile {
     if (!has_header && !examples.empty() && rows.format != RecordFormat::jsonl) {
       custom.first_labels.push_back(examples[0].label);
     }
+    if (rows.format == RecordFormat::tsv && found.names.empty() && !examples.empty() &&
+        std::ranges::all_of(examples,
+                            [](const Record& r) { return r.text.find('\t') != r.text.npos; })) {
+      options.warn(fmt::format(
+          "{}: every text has a tab, which is part of it; to read columns, add --label-column 1 "
+          "--text-column 2 and, for pairs, --text2-column 3",
+          path.string()));
+    }
     Json source = hashed.finish(path.filename().string());
     if (ending != rows.format) source["format"] = to_string(rows.format);
     if (rows.delimiter != ',') {

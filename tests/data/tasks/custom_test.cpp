@@ -39,6 +39,25 @@ TEST_CASE("own lines are split 80/10/10 with labels as classes in sorted order")
   CHECK(contains(custom.provenance(), "[\"0\",\"5\",\"10\"]"));
 }
 
+TEST_CASE("a third column that nobody asked for is said to be part of the text") {
+  const CustomFolder custom;
+  std::string pairs;
+  for (int i = 0; i < 30; ++i)
+    pairs += std::to_string(i % 2) + "\ta " + std::to_string(i) + "\tb\n";
+  const auto file = custom.folder.write("custom.tsv", pairs);
+  CHECK(contains(custom.prepare(file).warnings, "every text has a tab, which is part of it"));
+  PrepareOptions options;
+  options.columns = {"1", "2", "3"};
+  CHECK(custom.prepare(file, options).warnings.empty());
+  CHECK(contains(custom.provenance(), "\"pairs\":true"));
+  // One text among others may have a tab.
+  CHECK(
+      custom.prepare(custom.folder.write("custom.tsv", rows(40) + "ham\tx\ty\n")).warnings.empty());
+  if (!can_read_csv()) return;
+  const auto commas = custom.folder.write("custom.csv", "0,a,b\n");
+  CHECK(contains(custom.prepare(commas).error, "--text2-column"));
+}
+
 TEST_CASE("rows that are broken are refused with file, row and reason") {
   const auto text_of = [](std::string_view text, RecordOptions options = {}) {
     const auto stream = open_memory({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
