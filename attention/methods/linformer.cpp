@@ -122,11 +122,12 @@ class Linformer final : public Method {
   //   K' = pi(m K),  V' = rho(m V)                                           (1)
   //   O  = softmax(Q K'^T / sqrt(D)) V'                                      (2)
   //   dQ, dK', dV'   as in softmax attention with L keys                     from (2)
-  //   learned:  dE = dK' (m K)^T summed over all that share E,  dK = m E^T dK'   from (1)
-  //   mean:     every row of a window gets dK' / W                           from (1)
-  //   max:      the first largest row of a window gets dK'                   from (1)
-  //   conv:     K'_i = sum_r Z_r K_{i W + r}, Z the kernel:                      from (1)
-  //             dZ_r = sum_i K_{i W + r} dK'_i,  dK_{i W + r} = Z_r dK'_i
+  // From (1), where dK is m times what follows:
+  //   learned:  dE = dK' (m K)^T summed over all that share E,  E^T dK'
+  //   mean:     every row of a window gets dK' / W
+  //   max:      the first largest row of a window gets dK'
+  //   conv:     K'_i = sum_r Z_r (m K)_{i W + r}, Z the kernel:
+  //             dZ_r = sum_i (m K)_{i W + r} dK'_i,  row i W + r gets Z_r dK'_i
   // If heads, keys and values share E, as they do the one of means, (1) can come before the
   // projections of a model: with Y and y the weight and bias of the one that makes keys,
   //   K' = (E m X) Y^T + (E m 1) y^T,  V' likewise,                          (3)

@@ -19,8 +19,8 @@
 //   - the keys' kernel matrix is multiplied by the values before the inverse, which spares N L^2;
 //   - landmarks are drawn anew for every example and head;
 //   - scale is D^(-1/4), and the inverse starts from each matrix's own norm.
-// Padded queries get the output of a zero vector, as in that code. Without any real token the output is
-// zero.
+// Padded queries get the output of a zero vector, as in that code. Without any real token the output
+// is zero.
 //
 // Shapes: B batch, H heads, N queries and keys, D head width, A sets of landmarks (accumulation),
 // L landmarks of a set (features).

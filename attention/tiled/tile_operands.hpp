@@ -1,9 +1,10 @@
 // The operands that the kernels of tiled attention on tensor cores read, CUDA only. A separate
 // kernel rounds rows to the products' number type once, instead of every block that walks over
-// them. It takes them from where they are: by head, or side by side as a projection gives them. It pads heads to whole chunks and rows to a compiled width, so that a tile is one run of
-// memory that is copied to shared memory (cp.async) without a test. Padding has weight zero. The
-// same kernel makes the terms of scores and delta, (1) and (3), from the rows while it has them, as
-// the products' initial values.
+// them. It takes them from where they are: by head, or side by side as a projection gives them. It
+// pads heads to whole chunks and rows to a compiled width, so that a tile is one run of memory that
+// is copied to shared memory (cp.async) without a test. Padding has weight zero. The same kernel
+// makes the terms of scores and delta, (1) and (3), from the rows while it has them, as the
+// products' initial values.
 //
 // Kernels divide terms by the scale and take the largest product for the largest score: theirs is
 // positive, |scale|, or 1 for 0. The call's sign, 1, -1 or 0, is in q's operand.

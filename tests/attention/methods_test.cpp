@@ -382,8 +382,8 @@ TEST_CASE("a call keeps as many arrays for its backward as the table of costs sa
     const double arrays = (kept(1024) - kept(512)) / (512 * 64);
     CHECK_MESSAGE(
         std::lround(arrays) == arrays_kept(spec.memory), spec.name,
-        ": arrays [N, D] of a head that backward holds beside q, k, v and the output, and "
-        "Spec::memory: ",
+        ": arrays [N, D] of a head that backward holds beside q, k, v and the output (none may be "
+        "[N, N]), and Spec::memory: ",
         spec.memory);
   }
 }

@@ -169,12 +169,12 @@ __global__ void __launch_bounds__(registers::S::kThreads) registers_kernel(Head 
 // ---- 5. tensor cores ----------------------------------------------------------------------------
 // One instruction of a warp is 16 x 8 x 16 multiply-adds, of operands rounded to bf16 with f32
 // accumulators. A warp owns 16 queries, whose fragments A stay in registers. The accumulators of
-// the scores lie with the lanes as fragments A do (the lane map of tensor/gemm/README.md),
-// so that weights do not pass through shared memory any more. m_i is the largest of a row's first scores, which moves only
-// where sums grow too large. This is attention/tiled/tiled_tensor_core.cu, whose warps own twice as
-// many at bf16 and which copies the next tile while this one is used, of rows that a kernel before
-// it rounded. Its names are those of attention/tiled/tensor_core_tiles.hpp, theirs of
-// tensor/gemm/tensor_core.hpp: read both now.
+// the scores lie with the lanes as fragments A do (the lane map of tensor/gemm/README.md), so that
+// weights do not pass through shared memory any more. m_i is the largest of a row's first scores,
+// and moves only where sums grow too large. The real one is attention/tiled/tiled_tensor_core.cu:
+// its warps own twice as many queries at bf16, it copies the next tile while this one is used, and
+// another kernel has rounded the rows before. The names used here are those of
+// attention/tiled/tensor_core_tiles.hpp and tensor/gemm/tensor_core.hpp: read both now.
 namespace tensor_cores {
 using namespace attention::tensor_core_tiles;
 using P = Products<Precision::bf16, kD>;

