@@ -28,6 +28,7 @@ bool close(const Matrix& got, const Matrix& expected) {
 }
 
 std::string number(double x) {
+  if (std::isnan(x)) return "nan";  // printf may give it a sign
   char text[32];
   std::snprintf(text, sizeof text, "%.6g", x);
   return text;
