@@ -98,12 +98,18 @@ int main() {
       run("products", products, dim3(right, down), dim3(kTile, kTile), of_q.numbers(),
           of_k.numbers(), to.data(), n, m, d);
       const int reads = faults.all_reads();
+      const Matrix s = to.read(n, m);
+      const bool unwritten =  // 0 times nan is nan
+          std::isnan(matmul(matmul(Matrix(1, n), s), Matrix(m, 1))(0, 0));
       const std::string size =
           "n, m, d = " + std::to_string(n) + ", " + std::to_string(m) + ", " + std::to_string(d);
       j.asks("(b) Q K^T, " + size)
-          .same("s", to.read(n, m), matmul(q, transpose(k)),
-                "S_ij = sum_c Q_ic K_jc. In the tile the rows of K are K's: thread (x, y) needs "
-                "tile.k[x][c].");
+          .same("s", s, matmul(q, transpose(k)),
+                unwritten
+                    ? "nan is memory that no thread has written: of s, whose entry i, j is at s[i "
+                      "m + j], or of a tile where a thread outside S left early."
+                    : "S_ij = sum_c Q_ic K_jc. In the tile the rows of K are K's: thread (x, y) "
+                      "needs tile.k[x][c].");
       const int enough = n * d * right + m * d * down;
       j.asks("(b) " + std::to_string(enough) + " reads from device memory are enough")
           .holds(reads <= enough, "products read " + std::to_string(reads) +
