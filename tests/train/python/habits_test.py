@@ -373,10 +373,23 @@ class Habits(unittest.TestCase):
                 self.assertLess((ours - theirs)[real].abs().max(), 1e-5)
         gpt = transformers.GPT2Model(transformers.GPT2Config(
             n_embd=32, n_head=2, n_layer=1, vocab_size=50, attn_implementation="softmax"))
-        with self.assertRaisesRegex(ValueError, "GPT2Attention: no method is causal or has a window"):
-            gpt(ids)
-        with self.assertRaisesRegex(ValueError, "no method is causal or has a window"):
-            names["attend"](model, *[normal(1, 2, N, 8)] * 3, None, sliding_window=4)
+        # Its layers say in the call that they are causal, not in the module.
+        clip = transformers.CLIPTextModel(transformers.CLIPTextConfig(
+            hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64,
+            attn_implementation="softmax"))
+        for refused, kind in ((gpt, "gpt2"), (clip, "clip_text_model")):
+            with self.assertRaisesRegex(ValueError, f"{kind}: no method is causal or has a window"):
+                refused(ids)
+        for module in (gpt.h[0].attn, clip.encoder.layers[0].self_attn):
+            with self.assertRaisesRegex(ValueError, f"{type(module).__name__}: no method is causal"):
+                names["attend"](module, *[normal(1, 2, N, 8)] * 3, None, is_causal=True)
+        for more in ({"sliding_window": 4}, {"position_bias": normal(1, 2, N, N)}):
+            with self.assertRaisesRegex(ValueError, "no method has a window or a position bias"):
+                names["attend"](model, *[normal(1, 2, N, 8)] * 3, None, **more)
+        t5 = transformers.T5EncoderModel(transformers.T5Config(
+            d_model=32, d_kv=16, num_heads=2, num_layers=1, d_ff=64, attn_implementation="softmax"))
+        with self.assertRaisesRegex(ValueError, "T5Attention: no method has a window or a position bias"):
+            t5(ids)
 
     def test_autocast(self):
         theirs = nn.MultiheadAttention(E, HEADS, batch_first=True)
