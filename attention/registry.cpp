@@ -40,4 +40,11 @@ const Spec& find(std::string_view name) {
   throw UsageError(unknown_name("attention method", name, names));
 }
 
+void refuse_idle(const Spec& spec, const OptionValues& values) {
+  for (const auto& [key, value] : values) {
+    const std::string why = spec.idle_because(key, values);
+    if (!why.empty()) throw UsageError(join(spec.name, ".", key, " has no effect: ", why));
+  }
+}
+
 }  // namespace skytape::attention

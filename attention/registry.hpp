@@ -45,4 +45,7 @@ template <class T, class Config>
 /// The method of that name; UsageError with the known names and the nearest one otherwise.
 [[nodiscard]] const Spec& find(std::string_view name);
 
+/// UsageError for an option that another one leaves without effect: nobody chooses that knowingly.
+void refuse_idle(const Spec& spec, const OptionValues& values);
+
 }  // namespace skytape::attention

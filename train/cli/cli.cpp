@@ -163,10 +163,7 @@ std::map<std::string, attention::OptionValues> method_options(const std::vector<
     }
   }
   for (const auto& [name, values] : options) {
-    for (const auto& [key, value] : values) {
-      const std::string why = attention::find(name).idle_because(key, values);
-      if (!why.empty()) throw UsageError(fmt::format("{}.{} has no effect: {}", name, key, why));
-    }
+    attention::refuse_idle(attention::find(name), values);
   }
   return options;
 }

@@ -42,6 +42,13 @@ nb::list methods() {
   return rows;
 }
 
+/// The method, with options that a caller gave.
+std::unique_ptr<attention::Method> make(const Spec& spec, const attention::LayerContext& context,
+                                        const OptionValues& options) {
+  attention::refuse_idle(spec, options);
+  return spec.make(context, options);
+}
+
 /// A method's arrays: name, value from a seed (f64), and whether it is "trained", an "average" or
 /// "constant"; and whether its examples enter each other's results in training.
 std::pair<nb::list, bool> initial(const std::string& name, const OptionValues& options,
@@ -49,7 +56,7 @@ std::pair<nb::list, bool> initial(const std::string& name, const OptionValues& o
                                   std::int64_t width, std::uint64_t seed) {
   ParameterStore store;
   const auto method =
-      attention::find(name).make({0, heads, head_width, length, "", &store, width}, options);
+      make(attention::find(name), {0, heads, head_width, length, "", &store, width}, options);
   store.pack(DType::f64, Device::cpu, seed);
   nb::list arrays;
   for (const Parameter& p : store.parameters()) {
@@ -135,7 +142,7 @@ class Call {
     const auto turn = turn_on(v.device());
     if (!masked) in_.mask = Tensor::full({v.size(0), n}, 1, v.dtype(), v.device());
     const std::int64_t width = in_.x.defined() ? in_.x.size(-1) : v.size(1) * v.size(3);
-    method_ = spec.make({0, v.size(1), v.size(3), length, "", &store_, width}, options);
+    method_ = make(spec, {0, v.size(1), v.size(3), length, "", &store_, width}, options);
     if (fresh) {
       store_.pack(v.dtype(), v.device(), seed);
     } else {

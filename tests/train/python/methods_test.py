@@ -148,6 +148,16 @@ class Methods(unittest.TestCase):
                                         r"float64 \[2, 2, 64, 8\], got float"):
                 skytape.vjp("softmax", Q, K, V, dout)
 
+    def test_an_option_that_another_one_leaves_without_effect_is_refused(self):
+        for name, options, said in [
+            ("linformer", {"projection": "mean", "frozen": True},
+             "frozen has no effect: linformer.projection is mean"),
+            ("informer", {"top": 5, "samples": 7, "features": 3},
+             "features has no effect: informer.samples is 7 and informer.top is 5"),
+        ]:
+            with self.assertRaisesRegex(skytape.UsageError, f"^{name}.{said}$"):
+                skytape.attention(name, Q, K, V, **options)
+
     def test_arrays_are_read_in_place_and_strided_ones_as_they_are(self):
         tape, array = skytape.Tape(), Q.copy()
         leaf = tape.input(array)

@@ -468,6 +468,11 @@ class Torch(unittest.TestCase):
             (lambda: skytape.torch.Attention("softmax", 8, H, bias="no"),
              "bias: expected True or False, got 'no'$"),
             (lambda: skytape.torch.attention("softmaks", q, q, q), "did you mean 'softmax'"),
+            (lambda: skytape.torch.Attention("linformer", 8, H, length=N, projection="mean", frozen=True),
+             "linformer.frozen has no effect: linformer.projection is mean$"),
+            (lambda: skytape.torch.attention("linformer", q, q, q, projection="mean", frozen=True,
+                                             differentiable=True),
+             "linformer.frozen has no effect: linformer.projection is mean$"),
         ]:
             with self.subTest(said), self.assertRaisesRegex(skytape.UsageError, said):
                 call()
