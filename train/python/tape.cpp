@@ -97,7 +97,8 @@ Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& i
   }
   functions.emplace(&tape, function);
   return tape.record(
-      op.c_str(), inputs, leaf_of(value),
+      op.c_str(), inputs,
+      value.defined() ? leaf_of(value).clone() : value,  // the caller's may change
       [function, &op, count = inputs.size()](const Tensor& dy, Grads& g) {
         const nb::gil_scoped_acquire gil;
         const nb::object given = (*function)(dy);

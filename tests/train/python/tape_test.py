@@ -103,6 +103,12 @@ class Tapes(unittest.TestCase):
         with self.assertRaisesRegex(skytape.Error, "runs once per tape"):
             tape.backward(a)
 
+    def test_a_recorded_value_stays_when_its_array_changes(self):
+        tape, value = skytape.Tape(), A.copy()
+        x = tape.record("mine", [tape.input(A)], value, lambda dy: [dy])
+        value[:] = 7
+        self.assertTrue((x.value == A).all())
+
     def test_gradcheck_passes_right_gradients_and_finds_wrong_ones(self):
         def cube(x, factor):
             value = x.value
