@@ -415,6 +415,35 @@ class Torch(unittest.TestCase):
             stayed = all((a == b).all() for a, b in zip(before, module.buffers()))
             self.assertEqual(stayed, not training)
 
+    def test_running_averages_keep_their_type_under_autocast(self):
+        for differentiable in (False, True):
+            module = skytape.torch.Attention("routing", 8, H, length=N, differentiable=differentiable)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                module(normal(1, N, 8, dtype=torch.float32))
+            self.assertFalse((module.centroids.bfloat16() == module.centroids).all())
+
+    def test_numbers_of_blocks_are_not_rounded_in_half_precision(self):
+        module = skytape.torch.Attention("bigbird", 8, H, length=1200, block=2)  # bfloat16 has no 257
+        before = module.blocks.clone()
+        module.bfloat16()
+        self.assertTrue((module.blocks == before).all())
+        self.assertEqual(module(normal(1, N, 8, dtype=torch.bfloat16)).dtype, torch.bfloat16)
+
+    def test_buffers_may_stay_in_float32_beside_parameters_in_half_precision(self):
+        # As FullyShardedDataParallel has them in mixed precision.
+        for name, more in (("performer", {}), ("bigbird", {}), ("linformer", {"frozen": True})):
+            with self.subTest(name):
+                module = skytape.torch.Attention(name, 8, H, length=N, **more).eval()
+                for parameter in module.parameters():
+                    parameter.data = parameter.data.bfloat16()
+                x = normal(1, N, 8, dtype=torch.bfloat16).requires_grad_()
+                out = module(x)
+                out.sum().backward()
+                self.assertEqual((out.dtype, x.grad.dtype), (torch.bfloat16, torch.bfloat16))
+        q, wide = normal(1, H, N, D, dtype=torch.float32), torch.ones(5, N, dtype=torch.float64)
+        with self.assertRaisesRegex(skytape.UsageError, "E and v differ in dtype: E is torch.float64"):
+            skytape.torch.attention("linformer", q, q, q, features=5, parameters={"E": wide})
+
     def test_length_draws_and_seed_are_those_of_the_call(self):
         q, k, v = (normal(2, H, N, D, seed=seed) for seed in (1, 2, 3))
         length = 3 * N // 2

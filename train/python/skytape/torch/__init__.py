@@ -50,13 +50,14 @@ def _apply(name, v, q, k, x, mask, seed, training, length, own, averages, draws,
     """The output, and the running averages as this call moves them."""
     given = own or {}
     _check_tensors(name, v, q, k, x, given, differentiable)
-    kind = None
     if v.device.type != "meta" and torch.is_autocast_enabled(v.device.type):
         kind = torch.get_autocast_dtype(v.device.type)
         q, k, v, x = (tensor if tensor is None or tensor.dtype == torch.float64 else tensor.to(kind)
                       for tensor in (q, k, v, x))
+    # The method's own arrays may be in float32 beside half precision, which is computed in float32.
     for key, tensor in (("q", q), ("k", k), ("x", x), *given.items()):
-        if tensor is not None and tensor.dtype != v.dtype and (kind is None or key in ("q", "k", "x")):
+        if (tensor is not None and tensor.dtype != v.dtype
+                and (key not in given or torch.float64 in (tensor.dtype, v.dtype))):
             raise UsageError(f"{key} and v differ in dtype: {key} is {tensor.dtype}, v is {v.dtype}")
     for key, tensor in (("q", q), ("k", k), ("x", x), ("mask", mask), *given.items(), *draws.items()):
         if tensor is not None and tensor.device != v.device:
@@ -179,7 +180,8 @@ class Attention(nn.Module):
         self.own = {key: key.replace(".", "_") for key, _, _ in own}  # a method's name of each: ours
         self.averages = [key for key, _, what in own if what == "average"]
         for key, value, what in own:
-            value = torch.empty(value.shape, **kind)
+            whole = what == "constant" and (value == value.round()).all()  # bfloat16 rounds numbers of blocks
+            value = torch.empty(value.shape, device=device, dtype=torch.int64 if whole else dtype)
             if what == "trained":
                 self.register_parameter(self.own[key], nn.Parameter(value))
             else:
@@ -226,6 +228,8 @@ class Attention(nn.Module):
             k = k.masked_fill(key_padding_mask[:, None, :, None], 0)
         own, averages = ({key: getattr(self, ours) for key, ours in self.own.items()},
                          self.averages if self.training else [])
+        numbers = torch.promote_types(v.dtype, torch.float32)  # which half precision does not round
+        own = {key: value if value.is_floating_point() else value.to(numbers) for key, value in own.items()}
         own.update({key: own[key].clone() for key in averages})  # backward reads what forward read
         seed = self.seed
         if self.training:  # by self.seed a compiled graph tells the calls of two layers apart

@@ -7,7 +7,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from .. import UsageError, _check, _engine, arrays, traits
 from ..traits import METHODS
 from . import composed
-from .operators import call_of, library, shaped
+from .operators import call_of, library, moved_by, shaped
 from .settings import settings_of
 
 # A method's own arrays from a seed. torch.compile traces no function of the engine: their names are a
@@ -101,8 +101,7 @@ def composed_call(name, v, q, k, x, mask, seed, own, draws, settings):
     if not traced and not transformed and (draws or told.averages or draws_itself):
         call = call_of(name, v, q, k, x, mask, seed, own, list(draws.values()), settings, False)
         draws = {key: torch.from_dlpack(value) for key, value in call.draws().items()} | draws
-        found = call.averages() if told.averages else {}
-        moved = [torch.from_dlpack(found[key]).to(v.dtype) for key in told.averages]
+        moved = moved_by(call, v, own, settings)
     elif traced:
         shapes = None if told.fresh else [f"{key} {[int(size) for size in tensor.shape]}"
                                           for key, tensor in zip(told.own, own)]

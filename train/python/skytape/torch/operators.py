@@ -59,12 +59,19 @@ def call_of(name, v, q, k, x, mask, seed, own, draws, settings, differentiable):
                              differentiable)
 
 
+def moved_by(call, v, own, settings):
+    """The averages as the call moves them, in the type that each has: v's may round small steps away."""
+    told = settings_of(settings)
+    if not told.averages:
+        return []
+    moved, given = waiting.attending(v, call.averages), dict(zip(told.own, own))
+    return [torch.from_dlpack(moved[key]).to(given[key].dtype) for key in told.averages]
+
+
 def _forward(name, v, q, k, x, mask, seed, own, draws, settings, keep):
     call = call_of(name, v, q, k, x, mask, seed, own, draws, settings, keep)
     out = torch.from_dlpack(call.out()["out"]).to(v.dtype)
-    averages = settings_of(settings).averages
-    moved = waiting.attending(v, call.averages) if averages else {}
-    moved = [torch.from_dlpack(moved[key]).to(v.dtype) for key in averages]
+    moved = moved_by(call, v, own, settings)
     if not keep:
         return out, torch.empty(0, dtype=torch.int32), moved
     token = torch.from_dlpack(call.token())
@@ -87,7 +94,7 @@ def _forward_fake(name, v, q, k, x, mask, seed, own, draws, settings, keep):
             _check(name, told.training, told.length, tuple(told.options.items()), given,
                    None if told.fresh else of_own)
     return (torch.empty(v.shape, dtype=v.dtype, device=v.device), torch.empty(int(keep), dtype=torch.int32),
-            [torch.empty(own[told.own.index(key)].shape, dtype=v.dtype, device=v.device)
+            [torch.empty_like(own[told.own.index(key)], memory_format=torch.contiguous_format)
              for key in told.averages])
 
 
