@@ -244,7 +244,8 @@ ifneq ($(filter $(READERS) $(TESTERS),$(MAKECMDGOALS)),)
 $(foreach v,$(MISSPELT),$(error $v=$($v): no variable of this Makefile; `make help` names those of each target))
 # Nor would one that only other targets read.
 OF_RUNS := $(sort $(FLAGS) SET WITHOUT FETCH FORCE RESUME GOLDENS PEER N HINT LINE)
-READS    = $(or $(READS_$1),$(FLAGS))
+READS    = $(if $(filter $(TESTERS),$1),,$(or $(READS_$1),$(FLAGS))) $(if $(filter $(NO_ARGS),$1),,ARGS)
+NO_ARGS := tour exercise exercise-check
 READS_train    := $(FLAGS) FORCE RESUME
 READS_data     := $(FLAGS) FORCE FETCH
 READS_lra      := $(FLAGS) WITHOUT
@@ -253,13 +254,12 @@ READS_goldens  := GOLDENS DEVICE
 READS_report   := RUNS WATCH OUT
 READS_race     := $(FLAGS) PEER
 READS_exercise := N HINT LINE
-$(foreach t,$(TESTERS),$(eval READS_$t := ARGS))
-GIVEN := $(foreach v,$(OF_RUNS),$(if $(filter command%,$(origin $v)),$v))
+GIVEN := $(foreach v,$(OF_RUNS) ARGS,$(if $(filter command%,$(origin $v)),$v))
 UNREAD := $(filter-out $(foreach g,$(MAKECMDGOALS),$(call READS,$g)),$(GIVEN))
 $(foreach v,$(UNREAD),$(error $v=$($v): make $(MAKECMDGOALS) does not read it$(if \
   $(filter SET,$v),; ARGS="--set $(SET)" does what it seems to mean)))
 # An unset variable of a shell leaves an empty one. `make arena BUDGET=` means the recipes' steps.
-$(foreach v,$(filter-out $(if $(filter arena,$(MAKECMDGOALS)),BUDGET),$(GIVEN)), \
+$(foreach v,$(filter-out ARGS $(if $(filter arena,$(MAKECMDGOALS)),BUDGET),$(GIVEN)), \
   $(if $($v),,$(error $v=: expected a value)))
 endif
 data: TASK ?= listops

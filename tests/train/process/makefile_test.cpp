@@ -278,6 +278,10 @@ TEST_CASE("make names a variable that nothing reads, and takes values that look 
   CHECK(contains(tree.run("make -n test AGRS=-tc=x"), "AGRS=-tc=x: no variable of this Makefile"));
   CHECK(contains(tree.run("make -n engine-test ATTENTION=softmax"),
                  "ATTENTION=softmax: make engine-test does not read it"));
+  for (const std::string target : {"tour", "exercise", "exercise-check"}) {
+    CHECK(contains(tree.run("make -n " + target + " ARGS=-tc=x"),
+                   "ARGS=-tc=x: make " + target + " does not read it"));
+  }
   const std::string said =
       tree.run("make -n train ATTENTION=softmax ARGS='--set width=8 batch=2' FROM='a b=c' LR:=1");
   CAPTURE(said);
