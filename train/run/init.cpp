@@ -144,6 +144,7 @@ struct Source {
   Json tokens;                      // which ones rows stand for, as in a config.json; null: unknown
   std::string history;              // in words; empty: unknown
   std::vector<std::string> unused;  // tensors that no model of ours has
+  const attention::Spec* method;    // that trained them; null: unknown
 };
 
 Source open_encoder(const std::filesystem::path& folder, const nn::Model& model,
@@ -166,7 +167,8 @@ Source open_encoder(const std::filesystem::path& folder, const nn::Model& model,
           tokens_of(encoder),
           fmt::format("{}, {} layers, width {}", to_string(encoder.facts.kind), facts.layers,
                       facts.width),
-          encoder.unused};
+          encoder.unused,
+          nullptr};
 }
 
 bool was_pretrained(const SafetensorsFile& weights) {
@@ -184,10 +186,20 @@ std::string training_text(const Json& facts) {
                      duration_text(facts.at("train_seconds").get<double>()));
 }
 
+/// The method of a config.json; null if it names none of ours.
+const attention::Spec* method_in(const Json& config) {
+  const Json& name = data::member(config, "attention");
+  const auto& methods = attention::registry();
+  const auto found =
+      std::find_if(methods.begin(), methods.end(), [&](const auto& m) { return name == m.name; });
+  return found == methods.end() ? nullptr : &*found;
+}
+
 Source open_source(const std::filesystem::path& file, const nn::Model& model, const Json& config) {
   if (std::filesystem::is_directory(file)) return open_encoder(file, model, config);
-  Source source{read_weights(file), {}, {}, {}};
+  Source source{read_weights(file), {}, {}, {}, nullptr};
   source.tokens = config_in(source.weights);
+  source.method = method_in(source.tokens);
   const Json facts = training_facts(source.weights, file);
   if (!facts.is_null()) {
     source.history = (was_pretrained(source.weights) ? "pre-" : "") + training_text(facts);
@@ -264,7 +276,7 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
   };
   const attention::Spec& method = attention::find(model.config().attention);
   const std::string other = other_tokens(from.tokens, config);
-  std::vector<std::string> fresh, unused = from.unused;
+  std::vector<std::string> fresh, untrained, unused = from.unused;
   std::size_t loaded = 0;
   for (Parameter& p : model.parameters().parameters()) {
     if (computed(p.name)) continue;
@@ -291,6 +303,8 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
     p.value.copy_from(source->to(p.value.dtype()).to(p.value.device()));
     if (idle_under(method, p.name)) {
       unused.push_back(p.name);
+    } else if (from.method != nullptr && idle_under(*from.method, p.name)) {
+      untrained.push_back(p.name);
     } else {
       ++loaded;
     }
@@ -303,9 +317,12 @@ std::string load_initial_weights(const std::filesystem::path& file, nn::Model& m
     unused.push_back(fmt::format("{} ({})", name, kind));
   }
   const std::string& history = from.history;
-  return fmt::format("started from {}{}: {} tensors loaded; fresh: {}; not used: {}", file.string(),
-                     history.empty() ? "" : fmt::format(" ({})", history), loaded, listed(fresh),
-                     listed(unused));
+  const std::string idle = untrained.empty() ? ""
+                                             : fmt::format(", and {}, which {} did not train",
+                                                           listed(untrained), from.method->name);
+  return fmt::format("started from {}{}: {} tensors loaded{}; fresh: {}; not used: {}",
+                     file.string(), history.empty() ? "" : fmt::format(" ({})", history), loaded,
+                     idle, listed(fresh), listed(unused));
 }
 
 }  // namespace skytape::train

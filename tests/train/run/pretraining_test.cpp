@@ -206,6 +206,31 @@ TEST_CASE("two runs, pretrain and train --init, give what one run of two phases 
   CHECK_MESSAGE(eval.code == 0, eval.err);
 }
 
+TEST_CASE("projections that the method of an init did not train are not counted as trained") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const auto said = [&](const char* method, const std::string& name, const Words& more) {
+    Words all = w.arguments("train", name, 3, more + Words{"--attention", method});
+    const auto features = std::find(all.begin(), all.end(), "--features");  // these have none
+    all.erase(features, features + 2);
+    const Finished f = run_program(w.folder.path(), all);
+    REQUIRE_MESSAGE(f.code == 0, f.err);
+    return f.err;
+  };
+  const auto from = [&](const char* method, const std::string& init) {
+    return said(method, init + "-" + method, {"--init", w.run(init)});
+  };
+  for (const char* method : {"reformer", "vmean"}) said(method, method, {});
+  const std::string keys = "model.transformer_*.mha.W_k";
+  CHECK(contains(from("softmax", "reformer"),
+                 " tensors loaded, and " + keys + ", which reformer did not train; fresh: "));
+  CHECK(contains(from("softmax", "vmean"), " tensors loaded, and model.transformer_*.mha.W_q, " +
+                                               keys + ", which vmean did not train; fresh: "));
+  const std::string same = from("reformer", "reformer");
+  CHECK(contains(same, " tensors loaded; fresh: "));
+  CHECK(contains(same, "; not used: " + keys));
+}
+
 TEST_CASE("a pre-training continues from another with its head and a fresh schedule") {
   if (!program_or_skip()) return;
   const Workshop w;
