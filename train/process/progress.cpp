@@ -83,8 +83,8 @@ double parse_duration(const std::string& text) {
                                        : 0;
   if (error != std::errc() || scale == 0 || !(value > 0 && value < 1e9)) {
     throw UsageError(fmt::format(
-        "--budget: expected a time above 0 with its unit right behind it, such as 90s, 20m or "
-        "1.5h, got '{}'",
+        "--budget: expected a number above 0 and below 1e9 with its unit right behind it, such as "
+        "90s, 20m or 1.5h, got '{}'",
         text));
   }
   return value * scale;
