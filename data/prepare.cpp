@@ -140,6 +140,12 @@ void prepare(const TaskInfo& task, const fs::path& root, const PrepareOptions& o
   const bool keep = options.from.empty() && !options.force;
   if (keep && is_prepared(task, root)) return;
   if (options.from.empty() && task.generator.empty()) {
+    if (is_prepared(task, root)) {
+      throw UsageError(
+          fmt::format("data: --force prepares {} again, which cannot be generated; "
+                      "expected {} with it",
+                      task.name, task.source.empty() ? "--from" : "--from or --fetch"));
+    }
     throw DataError(fmt::format("{}: cannot be generated, and {} holds none; {}", task.name,
                                 fs::absolute(folder_of(task, root)).string(),
                                 how_to_prepare(task, root)));

@@ -49,6 +49,14 @@ struct Odds {
     std::string lines;
     for (int i = 0; i < 20; ++i) lines += "a\tb\n";
     w.folder.write("files/one_label.tsv", lines);
+    lines.clear();
+    for (int i = 0; i < 100; ++i) {
+      lines += (i % 2 == 0 ? "even\ttext " : "odd\ttext ") + std::to_string(i) + "\n";
+    }
+    w.folder.write("files/own.tsv", lines);
+    REQUIRE(w.finish({"data", "--task", "tsv", "--from", root + "/files/own.tsv", "--data",
+                      root + "/own"})
+                .code == 0);
     w.folder.write("files/cut.tar.gz", "\x1f\x8b\x08");
     train::write_safetensors(root + "/files/foreign.safetensors",
                              {{"w", Tensor::zeros({2}, DType::f32, Device::cpu)}}, {});
