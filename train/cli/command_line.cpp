@@ -10,6 +10,7 @@
 #include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 #include "train/config/keys.hpp"
+#include "train/process/launch.hpp"
 
 namespace skytape::train {
 namespace {
@@ -154,6 +155,13 @@ Flag Command::add_flag(const char* name, bool& value, const std::string& help) c
 }
 
 void Command::runs(std::function<int()> work) const {
+  runs_as_rank([name = app_->get_name(), work = std::move(work)] {
+    refuse_ranks(name);
+    return work();
+  });
+}
+
+void Command::runs_as_rank(std::function<int()> work) const {
   app_->callback([work = std::move(work)] { throw CLI::RuntimeError(work()); });
 }
 
@@ -161,7 +169,8 @@ void Command::add_hidden(const std::string& name,
                          std::function<int(const std::vector<std::string>&)> work) const {
   CLI::App* const command = app_->add_subcommand(name)->group("")->prefix_command();
   command->set_help_flag();
-  Command(command).runs([command, work = std::move(work)] { return work(command->remaining()); });
+  Command(command).runs_as_rank(
+      [command, work = std::move(work)] { return work(command->remaining()); });
 }
 
 void Command::group_commands(const std::string& heading) const {

@@ -54,8 +54,10 @@ class Command {
   Flag add_option(const char* name, double& value, const std::string& help) const;
   Flag add_flag(const char* name, bool& value, const std::string& help) const;
   /// Sets the function that does the command's work once its arguments are read; its result is the
-  /// program's exit code.
+  /// program's exit code. Refused where a launcher started several processes.
   void runs(std::function<int()> work) const;
+  /// The same for a command that may be one of several ranks.
+  void runs_as_rank(std::function<int()> work) const;
 
   /// A command that --help does not name and that takes whatever follows it.
   void add_hidden(const std::string& name,

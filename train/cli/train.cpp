@@ -140,7 +140,7 @@ void add_train(const Command& program) {
       .add_option("--seeds", flags->request.seeds,
                   "train so many seeds from --seed on, one after another, and summarise them")
       .between(1, 10000);
-  command.runs([command, flags] { return run_ranks(command, *flags, false); });
+  command.runs_as_rank([command, flags] { return run_ranks(command, *flags, false); });
 }
 
 void add_pretrain(const Command& program) {
@@ -150,7 +150,7 @@ void add_pretrain(const Command& program) {
   declare(command, *flags);
   command.add_option("--out", flags->out,
                      "run folder [runs/<task>-<attention>-<recipe>-pretrain-s<seed>]");
-  command.runs([command, flags] { return run_ranks(command, *flags, true); });
+  command.runs_as_rank([command, flags] { return run_ranks(command, *flags, true); });
 }
 
 }  // namespace skytape::train

@@ -1,5 +1,6 @@
 #include "train/process/launch.hpp"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <string_view>
 
+#include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
 namespace skytape::train {
@@ -30,19 +32,12 @@ constexpr Names kNames[] = {{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
 // Variables with these prefixes make a process one of several.
 constexpr std::string_view kPrefixes[] = {"OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_"};
 
-int local_size() {
-  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"}) {
-    if (const std::optional<int> count = number_of(name)) return std::max(1, *count);
-  }
-  return 1;
-}
-
 }  // namespace
 
 Launch launched() {
   for (const Names& names : kNames) {
     const std::optional<int> rank = number_of(names.rank), size = number_of(names.size);
-    if (rank && size && *rank < *size) return {*rank, *size, local_size(), true};
+    if (rank && size && *rank < *size) return {*rank, *size, true};
   }
   return {};
 }
@@ -50,6 +45,15 @@ Launch launched() {
 int unconnected_tasks() {
   const bool known = launched().size > 1 || !number_of("SLURM_PROCID");
   return known ? 1 : number_of("SLURM_STEP_NUM_TASKS").value_or(1);
+}
+
+void refuse_ranks(const std::string& command) {
+  const int processes = std::max(launched().size, unconnected_tasks());
+  if (processes == 1) return;
+  throw UsageError(
+      fmt::format("{}: started as {} processes, of which each would do all of the work; expected "
+                  "one, without mpirun (train, pretrain and bench --ranks share work out)",
+                  command, processes));
 }
 
 std::vector<std::string> environment_alone() {

@@ -383,6 +383,33 @@ TEST_CASE("the list of the laboratory's commands is whole") {
   CHECK(std::ranges::equal(lab_commands(), train::kLabCommands));
 }
 
+TEST_CASE("what shares no work out to ranks refuses several processes, before it writes") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  const Place second = {.folder = w.folder.path(), .launcher = {"env", "PMI_RANK=0", "PMI_SIZE=2"}};
+  const std::vector<std::vector<std::string>> cases = {
+      {"eval", "--run", "run"},
+      {"predict", "--run", "run", "--from", "file"},
+      {"data"},
+      {"import", "--from", "encoder", "--out", "copy"},
+      {"lra", "--out", "grid"},
+      {"bench", "--json", "file"}};
+  for (const std::vector<std::string>& arguments : cases) {
+    CAPTURE(arguments.front());
+    const Finished f = w.finish(arguments, second);
+    CHECK(f.code == 2);
+    CHECK(contains(f.err, arguments.front() + ": started as 2 processes"));
+  }
+  CHECK_FALSE(fs::exists(w.folder.path() / "datasets"));
+  CHECK(w.finish({"info"}, second).code == 0);
+  CHECK(contains(w.finish({"cost"}, {.launcher = second.launcher, .program = program_path()}).err,
+                 "cost is a command of skytape-lab"));
+  const Finished srun =
+      w.finish({"gradcheck"}, {.launcher = {"env", "SLURM_PROCID=1", "SLURM_STEP_NUM_TASKS=3"}});
+  CHECK(srun.code == 2);
+  CHECK(contains(srun.err, "gradcheck: started as 3 processes"));
+}
+
 TEST_CASE("--lr is the highest learning rate of train, and of pretrain that of its own phase") {
   if (!program_or_skip()) return;
   const Workshop w;

@@ -16,6 +16,7 @@
 #include "train/lab/bench/bench_kernels.hpp"
 #include "train/lab/bench/bench_ranks.hpp"
 #include "train/lab/cli/lab_cli.hpp"
+#include "train/process/launch.hpp"
 #include "train/process/product_rates.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/streams.hpp"
@@ -314,7 +315,8 @@ void add_bench(const Command& program) {
       .excludes({"--features", "--ranks"});
   command.add_flag("--kernels", flags->kernels, "cuda: every kernel of one step and its time")
       .excludes({"--forward", "--no-graph", "--ranks"});
-  command.runs([flags] {
+  command.runs_as_rank([flags] {
+    if (!flags->ranks) refuse_ranks("bench");
     check_json(*flags);
     if (flags->kernels) return run_kernels(*flags);
     if (!flags->ranks) return run(*flags);

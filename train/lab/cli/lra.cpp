@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "data/files/output.hpp"
@@ -11,7 +10,6 @@
 #include "train/lab/lra/lra.hpp"
 #include "train/lab/lra/lra_table.hpp"
 #include "train/lab/lra/pack.hpp"
-#include "train/process/launch.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/threads.hpp"
 
@@ -42,9 +40,7 @@ GridOptions grid_options(const LraFlags& flags) {
   }
   options.out = flags.out;
   options.pack = flags.pack;
-  // Ranks of one host share its cores, unless they are told what each may use.
-  const int sharers = flags.run.threads == 0 ? launched().local_size : 1;
-  options.threads = std::max(1, thread_count() / sharers);
+  options.threads = thread_count();
   return options;
 }
 
@@ -83,10 +79,6 @@ void begin_pack(const GridOptions& options) {
 }
 
 int run(const LraFlags& flags) {
-  if (launched().size > 1) {
-    throw UsageError(
-        "lra: a grid runs in one process; give each a part of it: --tasks, --attentions");
-  }
   const GridOptions options = grid_options(flags);
   if (flags.table_only && !options.pack.empty()) {
     throw UsageError("lra: --pack has no effect with --table-only, which runs nothing");

@@ -11,7 +11,6 @@
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/curves/mlm_curves.hpp"
 #include "train/lab/studies/experiment.hpp"
-#include "train/process/launch.hpp"
 #include "train/process/progress.hpp"
 #include "train/process/signals.hpp"
 #include "train/process/threads.hpp"
@@ -106,8 +105,7 @@ int run(const CurvesFlags& flags) {
   grid.base = options.base;
   grid.out = options.out;
   grid.jobs = flags.jobs;
-  // Ranks of one host share its cores, unless they are told what each may use.
-  grid.threads = std::max(1, thread_count() / (flags.run.threads == 0 ? launched().local_size : 1));
+  grid.threads = thread_count();
   if (!flags.table_only) {
     watch_signals();
     prepare_corpora(flags, options);
@@ -119,7 +117,7 @@ int run(const CurvesFlags& flags) {
   place_cells(runs, options.out);
   for (std::size_t i = 0; i < cells.size(); ++i) cells[i].run = runs[i];
   const int code = flags.table_only ? 0 : run_grid(runs, grid);
-  if (launched().rank == 0) show(flags, options, cells);
+  show(flags, options, cells);
   return code;
 }
 
