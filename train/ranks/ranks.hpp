@@ -74,13 +74,13 @@ class Ranks {
   /// Does `work` on rank 0 alone, whose files the folders of a run are. Returns its answer, a text
   /// or a bool if any, on all ranks; all throw what it throws, as together() does.
   template <class Work> std::invoke_result_t<const Work&> first(const Work& work) const {
-    using Answer = std::invoke_result_t<const Work&>;
-    if constexpr (std::is_void_v<Answer>) {
+    using Value = std::invoke_result_t<const Work&>;
+    if constexpr (std::is_void_v<Value>) {
       together(*this, [&] {
         if (first()) work();
       });
     } else {
-      Answer answer{};
+      Value answer{};
       first([&] { answer = work(); });
       broadcast(answer);
       return answer;

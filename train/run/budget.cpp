@@ -88,7 +88,7 @@ double training_seconds(const RunConfig& config, const data::Dataset& train, con
 
 void refuse_steps(const Choices& choices) {
   if (find_setting(choices.settings, "steps") == nullptr) return;
-  throw UsageError("train: --budget chooses the steps; expected no --steps");
+  throw UsageError("--budget chooses the steps; expected no --steps");
 }
 
 BudgetedSteps steps_within(double seconds, const Choices& choices) {

@@ -67,11 +67,14 @@ Table seed_table(const std::vector<SeedResult>& seeds) {
   return table;
 }
 
+void check_seeds(std::uint64_t first, std::int64_t count) {
+  if (first + static_cast<std::uint64_t>(count) - 1 >= first) return;
+  throw UsageError(fmt::format("--seeds: no {} seeds from {} on", count, first));
+}
+
 int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
-  const std::uint64_t first = choices.seed, last = first + static_cast<std::uint64_t>(count) - 1;
-  if (last < first) {
-    throw UsageError(fmt::format("--seeds: no {} seeds from {} on", count, first));
-  }
+  const std::uint64_t first = choices.seed;
+  check_seeds(first, count);
   const fs::path folder = options.out;
   std::vector<RunConfig> configs;
   together(*options.ranks, [&] {
@@ -96,7 +99,8 @@ int train_seeds(Choices choices, std::int64_t count, TrainOptions options) {
   if (!options.ranks->first()) return code;
   const std::string table = to_text(seed_table(seeds));
   fmt::print("{}", table);
-  data::write_file(folder / fmt::format("{}-{}.txt", run_name(configs.front()), last), table);
+  data::write_file(
+      folder / fmt::format("{}-{}.txt", run_name(configs.front()), configs.back().seed), table);
   return code;
 }
 

@@ -20,6 +20,9 @@ struct SeedResult {
   std::optional<data::Json> result;
 };
 
+/// UsageError if there are not `count` seeds from the first one on.
+void check_seeds(std::uint64_t first, std::int64_t count);
+
 /// Trains `choices` under `count` seeds, the given one and those after it, each in its own run
 /// folder below `options.out`; after a signal no further one starts. Prints the summary and writes
 /// it to `<out>/<task>-<attention>-<recipe>-s<first>-<last>.txt`. Returns the exit code as train()

@@ -27,6 +27,7 @@
 #include "train/run/budget.hpp"
 #include "train/run/result.hpp"
 #include "train/run/run_folder.hpp"
+#include "train/run/seeds.hpp"
 #include "train/run/splits.hpp"
 
 namespace skytape::train {
@@ -52,6 +53,16 @@ void refuse_features(const GridOptions& options, const std::string& attention) {
         "the methods that have them",
         choice.origin, choice.value, attention, choice.value));
   }
+}
+
+/// UsageError for the flag where no method reads it.
+void refuse_idle_features(const GridOptions& options) {
+  const auto reads = [](const std::string& method) {
+    return attention::find(method).has_option("features");
+  };
+  if (options.features.empty() || std::ranges::any_of(options.attentions, reads)) return;
+  throw UsageError(fmt::format("lra: --features has no effect: none of {} has such an option",
+                               listed(options.attentions)));
 }
 
 GridCell make_cell(const GridOptions& options, const std::string& task,
@@ -368,6 +379,8 @@ class Grid {
 std::vector<GridCell> grid_cells(const GridOptions& options) {
   refuse_equal("--lr", options.lrs);
   refuse_equal("--batch", options.batches);
+  refuse_idle_features(options);
+  check_seeds(options.base.seed, options.seeds);
   std::vector<GridCell> cells;
   std::set<std::string> folders;
   for (const std::string& task : options.tasks) {

@@ -118,8 +118,8 @@ TEST_CASE("a grid continues from its archive in another folder, and refuses one 
   if (!program_or_skip()) return;
   const Workshop w;
   const std::string pack = (w.folder.path() / "results.tar.gz").string();
-  const std::vector<std::string> grid = {"--tasks",       "listops", "--attentions",
-                                         "vmean,softmax", "--pack",  pack};
+  const std::vector<std::string> grid = {"--tasks",         "listops", "--attentions",
+                                         "vmean,linformer", "--pack",  pack};
   CHECK(w.lra(4, grid).code == 0);
   fs::remove_all(w.runs);
   const Finished again = w.lra(4, grid);
@@ -148,12 +148,12 @@ TEST_CASE("a grid replaces no file that is no archive of results") {
         std::pair("others.tar.gz", "holds 'a/b.txt'")}) {
     const std::string before = read_file(folder / name);
     const Finished f = w.lra(
-        4, {"--tasks", "listops", "--attentions", "vmean", "--pack", (folder / name).string()});
+        4, {"--tasks", "listops", "--attentions", "skyformer", "--pack", (folder / name).string()});
     CAPTURE(f.err);
     CHECK(f.code == 2);
     CHECK(contains(f.err, found));
     CHECK(read_file(folder / name) == before);
-    CHECK_FALSE(w.exists("listops-vmean-skytape-s42"));
+    CHECK_FALSE(w.exists("listops-skyformer-skytape-s42"));
   }
   // The archive of a grid without a finished cell holds nothing, and is one.
   train::pack_results(folder / "data", folder / "empty.tar.gz");
@@ -398,9 +398,9 @@ TEST_CASE("a signal ends a series of seeds with its exit code, and no later seed
 TEST_CASE("a grid with a budget gives every seed the steps of the first, also when it is resumed") {
   if (!program_or_skip()) return;
   const Workshop w;
-  std::vector<std::string> words =
-      w.small({"lra"}, 4,
-              {"--tasks", "listops", "--attentions", "vmean", "--seeds", "2", "--budget", "1s"});
+  std::vector<std::string> words = w.small(
+      {"lra"}, 4,
+      {"--tasks", "listops", "--attentions", "linformer", "--seeds", "2", "--budget", "1s"});
   const auto steps = std::find(words.begin(), words.end(), "--steps");
   const Finished both = run_program(w.folder.path(), words);
   CHECK(both.code == 2);
