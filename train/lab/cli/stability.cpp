@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "attention/registry.hpp"
+#include "tensor/core/error.hpp"
 #include "train/cli/cli.hpp"
 #include "train/lab/cli/lab_cli.hpp"
 #include "train/lab/studies/experiment.hpp"
@@ -21,9 +21,15 @@ struct StabilityFlags {
   std::int64_t trained_steps = 300, trained_batch = 8;
 };
 
-/// Trains the methods one after another.
-std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& base) {
-  std::vector<GradientTrace> all;
+/// A training whose gradients are recorded.
+struct Training {
+  RunConfig config;
+  data::Dataset train;
+};
+
+std::vector<Training> trainings(const StabilityFlags& flags, const Choices& base) {
+  std::vector<Training> all;
+  if (flags.trained_steps == 0) return all;
   Progress progress;
   for (const std::string& method : split_list("--train-attention", flags.trained)) {
     Choices choices = base;
@@ -33,19 +39,21 @@ std::vector<GradientTrace> traces(const StabilityFlags& flags, const Choices& ba
     choices.settings.push_back({"batch", std::to_string(flags.trained_batch), "--train-batch"});
     const RunConfig config = resolve(choices);
     const data::Dataset train = open_splits(config, progress).train;
-    all.push_back(trace_gradients(config_for(config, train), train));
+    all.push_back({config_for(config, train), train});
   }
   return all;
 }
 
-int run(StabilityFlags flags) {
+int run(const Command& command, StabilityFlags flags) {
+  for (const char* flag : {"--train-attention", "--train-task", "--train-batch"}) {
+    if (flags.trained_steps > 0 || command.count(flag) == 0) continue;
+    throw UsageError(fmt::format("stability: {} has no effect with --train-steps 0", flag));
+  }
   StabilityOptions& options = flags.options;
   const Choices& base = options.base = flags.run.choices();
   options.methods = method_list(flags.attention);
   options.tasks = task_list(flags.tasks);
-  for (const std::string& method : split_list("--train-attention", flags.trained)) {
-    (void)attention::find(method);  // before scores are measured
-  }
+  const std::vector<Training> trained = trainings(flags, base);  // before scores are measured
   Experiment experiment("stability", flags.out);
   experiment.note("recipe", base.recipe);
   experiment.note("seed", base.seed);
@@ -54,14 +62,15 @@ int run(StabilityFlags flags) {
   const StabilityStudy study = measure_stability(options);
   experiment.add(stability_table(study));
   experiment.add(score_table(study));
-  if (flags.trained_steps > 0) {
-    const std::vector<GradientTrace> trained = traces(flags, base);
+  if (!trained.empty()) {
+    std::vector<GradientTrace> traces;
+    for (const Training& t : trained) traces.push_back(trace_gradients(t.config, t.train));
     experiment.note("trained on", flags.trained_task);
     experiment.note("examples of a step there", flags.trained_batch);
-    experiment.add(gradient_table(trained));
-    experiment.detail("gradients", to_json(trained));
+    experiment.add(gradient_table(traces));
+    experiment.detail("gradients", to_json(traces));
   }
-  experiment.save(/*has_pictures=*/flags.trained_steps > 0);
+  experiment.save(/*has_pictures=*/!trained.empty());
   return 0;
 }
 
@@ -92,7 +101,7 @@ void add_stability(const Command& program) {
   command.add_option("--threads", flags->run.threads, "CPU threads; 0: all cores");
   command.add_option("--out", flags->out,
                      "folder for JSON and tables; train/report/draw.py draws its pictures");
-  command.runs([flags] { return run(*flags); });
+  command.runs([command, flags] { return run(command, *flags); });
 }
 
 }  // namespace skytape::train

@@ -107,6 +107,18 @@ InstabilityScores instability_scores(const RunConfig& config, const data::Datase
 }
 
 StabilityStudy measure_stability(const StabilityOptions& options) {
+  const auto config_of = [&](const std::string& task, const std::string& method) {
+    Choices choices = options.base;
+    choices.task = task;
+    choices.attention = method;
+    if (options.batch > 0) {
+      choices.settings.push_back({"batch", std::to_string(options.batch), "--batch"});
+    }
+    return resolve(choices);
+  };
+  for (const std::string& task : options.tasks) {  // a wrong setting shows before any measurement
+    for (const std::string& method : options.methods) (void)config_of(task, method);
+  }
   StabilityStudy study{options.methods, options.tasks, {}, {}};
   Progress progress;
   std::int64_t done = 0;
@@ -114,13 +126,7 @@ StabilityStudy measure_stability(const StabilityOptions& options) {
   for (const std::string& task : options.tasks) {
     for (const std::string& method : options.methods) {
       progress.at("stability", done++, total);
-      Choices choices = options.base;
-      choices.task = task;
-      choices.attention = method;
-      if (options.batch > 0) {
-        choices.settings.push_back({"batch", std::to_string(options.batch), "--batch"});
-      }
-      const RunConfig config = resolve(choices);
+      const RunConfig config = config_of(task, method);
       try {
         const Splits splits = open_splits(config, progress);
         study.scores[task][method] =
