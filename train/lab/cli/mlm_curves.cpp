@@ -59,7 +59,9 @@ void prepare_corpora(const CurvesFlags& flags, const CurvesOptions& options) {
   for (const std::int64_t n : options.lengths) {
     const fs::path root = options.out / "data" / fmt::format("n{}", n);
     if (data::is_prepared(task, root)) {
-      progress.line(fmt::format("{} is packed already: --from is not read again", root.string()));
+      progress.line(fmt::format(
+          "{} is packed already: --from, --tokens and --learn-tokens are not read again",
+          root.string()));
       continue;
     }
     if (flags.from.empty()) {
