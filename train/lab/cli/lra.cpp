@@ -23,7 +23,7 @@ struct LraFlags {
   GridOptions grid;
   std::string tasks = "listops,text,retrieval,pathfinder,image", attentions = "all", lrs, batches;
   std::string out = "runs", pack;
-  bool without_additions = false, table_only = false;
+  bool without_additions = false;
 };
 
 GridOptions grid_options(const LraFlags& flags) {
@@ -80,16 +80,16 @@ void begin_pack(const GridOptions& options) {
 
 int run(const LraFlags& flags) {
   const GridOptions options = grid_options(flags);
-  if (flags.table_only && !options.pack.empty()) {
+  if (options.table_only && !options.pack.empty()) {
     throw UsageError("lra: --pack has no effect with --table-only, which runs nothing");
   }
-  std::vector<GridCell> cells = grid_cells(options);
-  if (flags.table_only && !fs::is_directory(options.out)) {
+  if (options.table_only && !fs::is_directory(options.out)) {
     throw DataError(fmt::format("lra: {}: no folder of runs", options.out.string()));
   }
-  if (!flags.table_only) begin_pack(options);
+  std::vector<GridCell> cells = grid_cells(options);
+  if (!options.table_only) begin_pack(options);
   place_cells(cells, options.out);
-  const int code = flags.table_only ? 0 : run_grid(cells, options);
+  const int code = options.table_only ? 0 : run_grid(cells, options);
   show_table(cells, options.out);
   return code;
 }
@@ -126,7 +126,7 @@ void add_lra(const Command& program) {
   command.add_option("--pack", flags->pack,
                      "FILE.tar.gz: the results so far, without weights; what is in it is not run "
                      "again");
-  command.add_flag("--table-only", flags->table_only, "run nothing, show the results so far");
+  command.add_flag("--table-only", flags->grid.table_only, "run nothing, show the results so far");
   command.runs([flags] { return run(*flags); });
 }
 

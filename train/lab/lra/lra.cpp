@@ -152,6 +152,7 @@ template <class Make> std::string budgeted_steps(const GridOptions& options, con
     const Json& steps = data::member(there, "settings", "steps", "value");
     if (steps.is_string() && fits(there, steps.get<std::string>())) return steps.get<std::string>();
   }
+  if (options.table_only) return {};
   try {
     return std::to_string(steps_within(seconds, cell.choices).steps);
   } catch (const DataError&) {

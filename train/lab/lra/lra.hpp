@@ -21,6 +21,7 @@ struct GridOptions {
   std::string budget;  // time that the run of a cell may take by itself; empty: any
   std::filesystem::path out = "runs";
   std::filesystem::path pack;  // .tar.gz with the results so far (pack.hpp); empty: none
+  bool table_only = false;     // nothing runs: no step is timed for the budget
   int jobs = 1;                // cells at a time
   int threads = 1;             // of all of them together
 };

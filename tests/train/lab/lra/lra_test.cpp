@@ -507,6 +507,18 @@ TEST_CASE("a recipe file that is edited between two calls of a grid is another s
   CHECK(contains(grid("3e-2").err, "1 cells: 1 finished before"));
 }
 
+TEST_CASE("--table-only times no step for a budget, and prepares no data") {
+  if (!program_or_skip()) return;
+  const Workshop w;
+  fs::create_directory(w.runs);
+  const fs::path none = w.folder.path() / "none";
+  const Finished f = run_program(
+      w.folder.path(), {"lra", "--tasks", "listops", "--attentions", "vmean", "--budget", "1s",
+                        "--table-only", "--data", none.string(), "--out", w.runs.string()});
+  CHECK_MESSAGE(f.code == 0, f.err);
+  CHECK_FALSE(fs::exists(none));
+}
+
 TEST_CASE("features that some methods lack have a flag of their own in a grid, which is named") {
   if (!program_or_skip()) return;
   const Workshop w;
