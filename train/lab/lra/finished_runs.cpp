@@ -87,23 +87,25 @@ std::string name_of_folder(const fs::path& folder) {
   return fs::weakly_canonical(folder, error).filename().string();
 }
 
-FoundRuns find_runs(const fs::path& folder) {
-  std::vector<fs::path> candidates;
-  std::error_code error;
-  if (holds_run(folder)) {
-    candidates.push_back(folder);
-  } else if (fs::is_directory(folder, error)) {
-    for (const fs::directory_entry& entry : data::entries_of(folder)) {
-      if (holds_run(entry.path())) candidates.push_back(entry.path());
-    }
+std::vector<fs::path> run_folders(const fs::path& root) {
+  if (holds_run(root)) return {root};
+  std::vector<fs::path> folders;
+  if (!fs::is_directory(root)) return folders;
+  for (const fs::directory_entry& entry : data::entries_of(root)) {
+    if (entry.is_directory()) folders.push_back(entry.path());
   }
+  return folders;
+}
+
+FoundRuns find_runs(const fs::path& root) {
   FoundRuns found;
-  for (const fs::path& path : candidates) {
+  for (const fs::path& path : run_folders(root)) {
+    if (!holds_run(path)) continue;
     const std::string name = name_of_folder(path);
     try {
       if (holds_encoder(path)) {
         found.skipped.push_back(name + kIsEncoder);
-      } else if (!fs::exists(result_file(path), error)) {
+      } else if (!fs::exists(result_file(path))) {
         found.skipped.push_back(name + ": not finished");
       } else if (is_pretraining(read_config(path))) {
         found.skipped.push_back(name + kAnswersNoTask);

@@ -39,12 +39,13 @@ struct FoundRuns {
   std::vector<std::string> skipped;  // "folder: why": not finished, or broken
 };
 
-/// Reads every run folder directly below `folder`, in the order of their names, or the run that the
-/// folder itself holds. Folders that hold no file of a run are passed over.
-[[nodiscard]] FoundRuns find_runs(const std::filesystem::path& folder);
+/// Reads the run_folders() of `root`; those that hold no file of a run are passed over.
+[[nodiscard]] FoundRuns find_runs(const std::filesystem::path& root);
 
 /// Returns whether the folder holds a file of a run.
 [[nodiscard]] bool holds_run(const std::filesystem::path& folder);
+/// The folder itself if it holds a file of a run, else the folders directly below it, by name.
+[[nodiscard]] std::vector<std::filesystem::path> run_folders(const std::filesystem::path& root);
 /// Returns a folder's name, also where the path to it ends in "." or "/".
 [[nodiscard]] std::string name_of_folder(const std::filesystem::path& folder);
 

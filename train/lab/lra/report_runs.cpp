@@ -99,16 +99,8 @@ ReportRuns read_report_runs(const fs::path& root) {
   if (!fs::is_directory(root)) {
     throw DataError(fmt::format("report: {}: no folder of runs", root.string()));
   }
-  std::vector<fs::path> folders;
-  if (holds_run(root)) {
-    folders.push_back(root);
-  } else {
-    for (const fs::directory_entry& entry : data::entries_of(root)) {
-      if (entry.is_directory()) folders.push_back(entry.path());
-    }
-  }
   ReportRuns found;
-  for (const fs::path& folder : folders) {
+  for (const fs::path& folder : run_folders(root)) {
     const std::string name = name_of_folder(folder);
     const fs::path first = folder / kPretrainingFolder;  // of a run of two phases
     try {
