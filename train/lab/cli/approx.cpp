@@ -74,8 +74,7 @@ void add_approx(const Command& program) {
   command.add_option("--layer", flags->options.layer, "of the model; -1: the last");
   command.add_option("--set", flags->set, "<method>.<option>=value").no_default();
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out,
-                     "folder for JSON and tables; train/report/draw.py draws its pictures");
+  command.add_option("--out", flags->out, kPicturesHelp);
   command.runs([flags] { return run(*flags); });
 }
 

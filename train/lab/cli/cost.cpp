@@ -173,8 +173,7 @@ void add_cost(const Command& program) {
   command.add_option("--device", flags->device, "auto, cpu or cuda");
   command.add_option("--precision", o.precision, kPrecisionHelp);
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out,
-                     "folder for JSON and tables; train/report/draw.py draws its pictures");
+  command.add_option("--out", flags->out, kPicturesHelp);
   command.runs([flags] { return run(*flags); });
 }
 

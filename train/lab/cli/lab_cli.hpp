@@ -26,6 +26,10 @@ void add_mlm_curves(const Command& program);
 /// Adds all of them.
 void add_lab_commands(const Command& program);
 
+/// --out of a study that has pictures.
+inline constexpr const char* kPicturesHelp =
+    "folder for JSON and tables; train/report/draw.py draws its pictures";
+
 /// Declares --size and --layers, the shape of a model that is timed (bench.hpp).
 void add_size(const Command& command, std::string& size, int& layers);
 

@@ -194,8 +194,7 @@ void add_matrix(const Command& program) {
   command.add_option("--checkpoint", flags->checkpoint, "of the run: best or last");
   command.add_option("--seed", flags->options.seed, "of untrained weights and of draws with them");
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out,
-                     "folder for JSON and tables; train/report/draw.py draws its pictures");
+  command.add_option("--out", flags->out, kPicturesHelp);
   command.runs([flags] { return run(*flags); });
 }
 

@@ -57,8 +57,7 @@ void add_spectrum(const Command& program) {
   command.add_option("--features", flags->options.landmarks, "landmarks of Skyformer")
       .between(1, 65536);
   command.add_option("--threads", flags->threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out,
-                     "folder for JSON and tables; train/report/draw.py draws its pictures");
+  command.add_option("--out", flags->out, kPicturesHelp);
   command.runs([flags] { return run(*flags); });
 }
 

@@ -99,8 +99,7 @@ void add_stability(const Command& program) {
   command.add_option("--data", flags->run.data, "folder of prepared data sets");
   command.add_option("--device", flags->run.device, "auto, cpu or cuda");
   command.add_option("--threads", flags->run.threads, "CPU threads; 0: all cores");
-  command.add_option("--out", flags->out,
-                     "folder for JSON and tables; train/report/draw.py draws its pictures");
+  command.add_option("--out", flags->out, kPicturesHelp);
   command.runs([command, flags] { return run(command, *flags); });
 }
 

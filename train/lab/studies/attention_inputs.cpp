@@ -114,8 +114,7 @@ std::vector<LayerInputs> numbered(std::vector<LayerInputs> layers, std::int64_t 
 
 }  // namespace
 
-// ---- a fresh model
-// -------------------------------------------------------------------------------
+// ---- a fresh model ------------------------------------------------------------------------------
 
 InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int64_t longest) {
   Choices choices;
@@ -141,8 +140,7 @@ InputSource fresh_inputs(const std::string& recipe, std::uint64_t seed, std::int
   return source;
 }
 
-// ---- a trained run
-// -------------------------------------------------------------------------------
+// ---- a trained run ------------------------------------------------------------------------------
 
 namespace {
 
@@ -221,8 +219,7 @@ InputSource run_inputs(const fs::path& folder, const std::string& checkpoint,
   return source;
 }
 
-// ---- a pre-trained encoder
-// -----------------------------------------------------------------------
+// ---- a pre-trained encoder ----------------------------------------------------------------------
 
 namespace {
 
@@ -299,8 +296,7 @@ InputSource encoder_inputs(const fs::path& folder, const fs::path& texts,
   return source;
 }
 
-// ---- a file
-// --------------------------------------------------------------------------------------
+// ---- a file -------------------------------------------------------------------------------------
 
 namespace {
 
