@@ -328,8 +328,7 @@ class Habits(unittest.TestCase):
 
     def test_transformer_encoder_layer(self):
         page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {}
-        lines, = re.findall(r"```python\n(import skytape.torch, torch\nclass SelfAttention.*?)```",
-                            page, re.S)
+        lines, = re.findall(r"```python\n(import skytape.torch.encoders, torch\n.*?)```", page, re.S)
         exec(lines.replace("skyformer", "softmax"), names)
         ours, theirs = names["encoder"], nn.TransformerEncoder(
             nn.TransformerEncoderLayer(64, 2, dropout=0, batch_first=True), 6)
@@ -349,14 +348,16 @@ class Habits(unittest.TestCase):
                         for encoder in (ours, theirs)]
                 self.assertLess((both[0] - both[1])[~padding].abs().max(), 1e-4)
         for more in ({"mask": torch.ones(N, N, dtype=torch.bool).triu(1)}, {"is_causal": True}):
-            with self.assertRaisesRegex(ValueError, "no method takes attn_mask or is causal"):
+            with self.assertRaisesRegex(skytape.UsageError, "no method takes attn_mask or is causal"):
                 ours(x, **more)
+        with self.assertRaisesRegex(skytape.UsageError, "key and value must be x"):
+            ours.layers[0].self_attn(x, x.clone(), x)
 
     @unittest.skipUnless(importlib.util.find_spec("transformers"), "no transformers here")
     def test_transformers(self):
-        page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {"skytape": skytape}
-        lines, = re.findall(r"```python\n(import transformers\n.*?)```", page, re.S)
-        exec(lines.replace("skyformer", "softmax").replace(
+        page, names = (ROOT / "train/python/README.md").read_text(encoding="utf-8"), {}
+        lines, = re.findall(r"```python\n(import skytape.torch.encoders, transformers\n.*?)```", page, re.S)
+        exec(lines.replace('"skyformer", features=64', '"softmax"').replace("skyformer", "softmax").replace(
             "(num", "(hidden_size=32, num_attention_heads=2, intermediate_size=64, vocab_size=50, num"),
              names)
         transformers, ids, real = (names["transformers"], torch.arange(B * N).reshape(B, N) % 40 + 4,
@@ -371,6 +372,8 @@ class Habits(unittest.TestCase):
             theirs = model(ids, attention_mask=real.long()).last_hidden_state
             with self.subTest(type(model).__name__):
                 self.assertLess((ours - theirs)[real].abs().max(), 1e-5)
+
+        attend = transformers.AttentionInterface()["softmax"]
         gpt = transformers.GPT2Model(transformers.GPT2Config(
             n_embd=32, n_head=2, n_layer=1, vocab_size=50, attn_implementation="softmax"))
         # Its layers say in the call that they are causal, not in the module.
@@ -378,18 +381,45 @@ class Habits(unittest.TestCase):
             hidden_size=32, num_attention_heads=2, num_hidden_layers=1, intermediate_size=64,
             attn_implementation="softmax"))
         for refused, kind in ((gpt, "gpt2"), (clip, "clip_text_model")):
-            with self.assertRaisesRegex(ValueError, f"{kind}: no method is causal or has a window"):
+            with self.assertRaisesRegex(skytape.UsageError, f"{kind}: no method is causal or has a window"):
                 refused(ids)
         for module in (gpt.h[0].attn, clip.encoder.layers[0].self_attn):
-            with self.assertRaisesRegex(ValueError, f"{type(module).__name__}: no method is causal"):
-                names["attend"](module, *[normal(1, 2, N, 8)] * 3, None, is_causal=True)
-        for more in ({"sliding_window": 4}, {"position_bias": normal(1, 2, N, N)}):
-            with self.assertRaisesRegex(ValueError, "no method has a window or a position bias"):
-                names["attend"](model, *[normal(1, 2, N, 8)] * 3, None, **more)
+            with self.assertRaisesRegex(skytape.UsageError, f"{type(module).__name__}: no method is causal"):
+                attend(module, *[normal(1, 2, N, 8)] * 3, None, is_causal=True)
+        nobody_has = "no method has a window, a position bias or a cap of scores"
+        for more in ({"sliding_window": 4}, {"position_bias": normal(1, 2, N, N)}, {"softcap": 30.0}):
+            with self.assertRaisesRegex(skytape.UsageError, nobody_has):
+                attend(model, *[normal(1, 2, N, 8)] * 3, None, **more)
         t5 = transformers.T5EncoderModel(transformers.T5Config(
             d_model=32, d_kv=16, num_heads=2, num_layers=1, d_ff=64, attn_implementation="softmax"))
-        with self.assertRaisesRegex(ValueError, "T5Attention: no method has a window or a position bias"):
+        with self.assertRaisesRegex(skytape.UsageError, f"T5Attention: {nobody_has}"):
             t5(ids)
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "no transformers here")
+    def test_transformers_methods(self):
+        from skytape.torch.encoders import register
+        from transformers import AttentionInterface
+        x, taken, module = normal(1, 2, N, 8), {}, nn.Module()
+        for row in skytape.methods():
+            name = row["name"]
+            try:
+                register(name)
+            except skytape.UsageError as e:
+                self.assertRegex(str(e), f"^{name}: Transformers has no place for a method with ")
+                continue
+            taken[name] = AttentionInterface()[name]
+            ours, _ = taken[name](module.eval(), x, x, x, None, dropout=0.5)
+            self.assertTrue(torch.equal(ours, skytape.torch.attention(name, x, x, x).transpose(1, 2)))
+        self.assertFalse(taken.keys() & {"linformer", "reformer", "synthesizer", "informer"})
+        with self.assertRaisesRegex(skytape.UsageError, "did you mean 'features'"):
+            register("skyformer", feature=3)
+        exact = skytape.torch.attention("softmax", x, x, x).transpose(1, 2)
+        for rate, least, most in ((0, 0, 1e-6), (0.5, 0.01, 100)):
+            found, _ = taken["softmax"](module.train(), x, x, x, None, dropout=rate)
+            self.assertTrue(least <= (found - exact).abs().max() < most, rate)
+        with self.assertRaisesRegex(skytape.UsageError,
+                                    "skyformer drops no weights; set the model's rate, 0.5, to 0"):
+            taken["skyformer"](module, x, x, x, None, dropout=0.5)
 
     def test_autocast(self):
         theirs = nn.MultiheadAttention(E, HEADS, batch_first=True)
