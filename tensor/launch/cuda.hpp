@@ -19,12 +19,16 @@
 
 namespace skytape::cuda {
 
+/// Returns what a status of the CUDA runtime means, and what to do where the program was compiled
+/// for other GPUs.
+[[nodiscard]] std::string reason(cudaError_t status);
+
 /// Throws with the call, the place and the reason when a CUDA runtime call failed. The runtime
 /// forgets the error, or it would be reported of the next kernel.
 inline void check(cudaError_t status, const char* call, const char* file, int line) {
   if (status != cudaSuccess) {
     (void)cudaGetLastError();
-    throw Error(join(call, " failed at ", file, ":", line, ": ", cudaGetErrorString(status)));
+    throw Error(join(call, " failed at ", file, ":", line, ": ", reason(status)));
   }
 }
 inline void check(cublasStatus_t status, const char* call, const char* file, int line) {
@@ -146,7 +150,7 @@ void launch(const LaunchParams& params, void (*kernel)(P...), A&&... args) {
 #endif
   const cudaError_t status = cudaGetLastError();
   if (status != cudaSuccess) {
-    throw Error(join("kernel ", name, " did not start: ", cudaGetErrorString(status)));
+    throw Error(join("kernel ", name, " did not start: ", reason(status)));
   }
 }
 

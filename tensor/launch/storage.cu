@@ -93,6 +93,13 @@ int attribute(cudaDeviceAttr which) {
   return value;
 }
 
+/// "GPU 0 has compute capability 8.0".
+std::string named_capability() {
+  return join("GPU ", chosen, " has compute capability ",
+              attribute(cudaDevAttrComputeCapabilityMajor), ".",
+              attribute(cudaDevAttrComputeCapabilityMinor));
+}
+
 DeviceFacts ask() {
   return {attribute(cudaDevAttrComputeCapabilityMajor),
           static_cast<std::size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin)),
@@ -100,6 +107,18 @@ DeviceFacts ask() {
 }
 
 }  // namespace
+
+std::string reason(cudaError_t status) {
+  const std::string text = cudaGetErrorString(status);
+  if (status != cudaErrorNoKernelImageForDevice && status != cudaErrorInvalidDeviceFunction &&
+      status != cudaErrorUnsupportedPtxVersion) {
+    return text;
+  }
+  return join(text, "; ", named_capability(),
+              ", for which this program was not compiled: make CUDA=1 CUDA_ARCH=",
+              attribute(cudaDevAttrComputeCapabilityMajor),
+              attribute(cudaDevAttrComputeCapabilityMinor));
+}
 
 #ifdef SKYTAPE_CUDA_SIMULATED
 DeviceFacts device_facts() {
@@ -169,11 +188,8 @@ std::string cuda_fault_on(Cuda) {
                 status == cudaSuccess ? "it shows none" : cudaGetErrorString(status), ")");
   }
   if (cuda::chosen >= count) return "";  // Context has more to say
-  const int major = cuda::attribute(cudaDevAttrComputeCapabilityMajor);
-  if (major >= cuda::kOldest) return "";
-  return join("GPU ", cuda::chosen, " has compute capability ", major, ".",
-              cuda::attribute(cudaDevAttrComputeCapabilityMinor), ", this program needs ",
-              cuda::kOldest, ".0 or newer");
+  if (cuda::attribute(cudaDevAttrComputeCapabilityMajor) >= cuda::kOldest) return "";
+  return join(cuda::named_capability(), ", this program needs ", cuda::kOldest, ".0 or newer");
 }
 
 void use_gpu_on(Cuda, int number) { cuda::chosen = number; }

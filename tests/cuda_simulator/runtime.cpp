@@ -15,7 +15,8 @@ using namespace skytape::cuda_simulator;
 
 namespace {
 
-int compute_capability = 80;  // 8.0
+int compute_capability = 80;          // 8.0
+cudaError_t no_kernel = cudaSuccess;  // NotCompiled's
 
 /// A word of a kernel's arguments that looks like an address of this process must point to device
 /// memory; returns it otherwise.
@@ -96,6 +97,9 @@ std::size_t max_shared_bytes() {
   }
 }
 
+NotCompiled::NotCompiled(cudaError_t status) { no_kernel = status; }
+NotCompiled::~NotCompiled() { no_kernel = cudaSuccess; }
+
 LaunchesOnly::LaunchesOnly() { launches = {true, {}}; }
 LaunchesOnly::~LaunchesOnly() { launches = {}; }
 const std::vector<LaunchesOnly::Launch>& LaunchesOnly::all() { return launches.all; }
@@ -130,6 +134,10 @@ bool only_counts_product() {
 }
 
 void submit(Kernel kernel, cudaStream_t stream) {
+  if (no_kernel != cudaSuccess) {
+    failed(no_kernel, "");
+    return;
+  }
   if (const std::string reason = refusal(kernel); !reason.empty()) {
     failed(cudaErrorInvalidConfiguration, reason);
     return;
@@ -183,6 +191,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaErrorInvalidValue;
 }
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute, int bytes) {
+  if (no_kernel != cudaSuccess) return failed(no_kernel, "");
   if (bytes < 0 || static_cast<std::size_t>(bytes) > max_shared_bytes()) {
     return failed(cudaErrorInvalidValue, join(bytes, " bytes of shared memory are too many"));
   }

@@ -137,6 +137,15 @@ class ComputeCapability {
 };
 [[nodiscard]] std::size_t max_shared_bytes();
 
+/// While it lives, the program holds no code for the device: whatever needs a kernel fails so.
+class NotCompiled {
+ public:
+  explicit NotCompiled(cudaError_t status);
+  ~NotCompiled();
+  NotCompiled(const NotCompiled&) = delete;
+  NotCompiled& operator=(const NotCompiled&) = delete;
+};
+
 /// While it lives, launches are checked and counted, but nothing runs: no kernel, product or fill.
 /// Shows the geometry of sizes that a CPU cannot compute; fresh memory then costs only addresses.
 class LaunchesOnly {

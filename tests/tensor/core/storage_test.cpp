@@ -11,6 +11,8 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
+#include "tensor/kernels/elementwise.hpp"
+#include "tensor/launch/cuda.hpp"
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 
@@ -106,6 +108,25 @@ TEST_CASE("a GPU that is too old for the kernels is none, and the reason says so
   CHECK(cuda_fault() == "");
   const cuda_simulator::ComputeCapability turing(7, 5);
   CHECK(cuda_fault() == "GPU 0 has compute capability 7.5, this program needs 8.0 or newer");
+}
+
+TEST_CASE("a program without code for the GPU says which CUDA_ARCH it is to be compiled for") {
+  const Tensor x = Tensor::full({3}, 2, DType::f32, Device::cuda);
+  const std::string what =
+      "GPU 0 has compute capability 8.6, for which this program was not compiled: make CUDA=1 "
+      "CUDA_ARCH=86";
+  const cuda_simulator::ComputeCapability ampere(8, 6);
+  for (const cudaError_t status : {cudaErrorNoKernelImageForDevice, cudaErrorInvalidDeviceFunction,
+                                   cudaErrorUnsupportedPtxVersion}) {
+    const cuda_simulator::NotCompiled other(status);
+    const std::string launch = error_text([&] { (void)tensor::affine(x, 2); });
+    CHECK_MESSAGE(launch.find("did not start: ") != std::string::npos, launch);
+    CHECK_MESSAGE(launch.find(what) != std::string::npos, launch);
+    const std::string call = error_text([] { cuda::allow_shared("kernel", nullptr, 1 << 16); });
+    CHECK_MESSAGE(call.find("cudaFuncSetAttribute") == 0, call);
+    CHECK_MESSAGE(call.find(what) != std::string::npos, call);
+  }
+  CHECK(tensor::affine(x, 2).to_vector() == std::vector<double>{4, 4, 4});
 }
 #endif
 
