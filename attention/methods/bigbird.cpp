@@ -174,19 +174,19 @@ class BigBird final : public Method {
  private:
   /// Step (1): a draw "blocks" i32[H, Q - 2, r] replaces the table.
   [[nodiscard]] BlockPattern pattern(const Tensor& q, const Draws& draws) const {
-    const Tensor* given = draws.find("blocks");
-    ENSURE(given == nullptr || blocks_ < kFewestBlocks ||
-               (given->dtype() == DType::i32 && given->rank() == 3 && given->size(0) == q.size(1) &&
-                given->size(1) == blocks_ - 2),
-           "bigbird: expected blocks i32[", q.size(1), ", ", blocks_ - 2, ", r], got ", *given);
+    const Tensor* given = blocks_ < kFewestBlocks ? nullptr : draws.find("blocks");
+    if (given != nullptr) {
+      ENSURE(given->dtype() == DType::i32 && given->rank() == 3 && given->size(0) == q.size(1) &&
+                 given->size(1) == blocks_ - 2,
+             "bigbird: expected blocks i32[", q.size(1), ", ", blocks_ - 2, ", r], got ", *given);
+      require_rows("bigbird: draws: blocks", *given, -1, blocks_);
+    }
     const Tensor* table = given != nullptr ? given : table_ != nullptr ? &table_->value : nullptr;
-    const bool random = blocks_ >= kFewestBlocks && table != nullptr;
-    if (given != nullptr && random) require_rows("bigbird: draws: blocks", *given, -1, blocks_);
-    const std::int64_t drawn = random ? table->size(2) : 0;
+    const std::int64_t drawn = table != nullptr ? table->size(2) : 0;
     BlockPattern p =
         lists_.pattern(drawn, q.device(), [&] { return static_lists(blocks_, drawn); });
     p.block = std::clamp<std::int64_t>(q.size(2), 1, config_.block);  // N: one block, not filled up
-    if (random) p.entries = fill_random_blocks(p, *table);
+    if (table != nullptr) p.entries = fill_random_blocks(p, *table);
     return p;
   }
 

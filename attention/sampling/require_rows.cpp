@@ -7,8 +7,8 @@ namespace skytape::attention {
 
 void require_rows(const char* op, const Tensor& index, std::int64_t lowest, std::int64_t limit) {
   ENSURE(index.dtype() == DType::i32, op, ": expected indices i32, got ", index);
-  if (index.device() != Device::cpu) return;
-  const std::int32_t *begin = index.data<std::int32_t>(), *end = begin + index.numel();
+  const Tensor host = index.to(Device::cpu);
+  const std::int32_t *begin = host.data<std::int32_t>(), *end = begin + host.numel();
   const auto* bad =
       std::find_if(begin, end, [=](std::int32_t i) { return i < lowest || i >= limit; });
   ENSURE(bad == end, op, ": index ", bad == end ? 0 : *bad, " is outside [", lowest, ", ", limit,
@@ -16,9 +16,10 @@ void require_rows(const char* op, const Tensor& index, std::int64_t lowest, std:
 }
 
 void require_distinct(const char* op, const Tensor& index) {
-  if (index.device() != Device::cpu || index.numel() == 0) return;
-  for (std::int64_t row = 0; row < index.rows(); ++row) {
-    const std::int32_t* const begin = index.data<std::int32_t>() + row * index.cols();
+  if (index.numel() == 0) return;
+  const Tensor host = index.to(Device::cpu);
+  for (std::int64_t row = 0; row < host.rows(); ++row) {
+    const std::int32_t* const begin = host.data<std::int32_t>() + row * host.cols();
     std::vector<std::int32_t> named(begin, begin + index.cols());
     std::erase_if(named, [](std::int32_t i) { return i < 0; });
     std::sort(named.begin(), named.end());

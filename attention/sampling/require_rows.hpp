@@ -1,4 +1,5 @@
-// Indices that a caller gave in the place of drawn ones.
+// Indices that a caller gave in the place of drawn ones. Both checks wait for a GPU: they are not
+// for what each step draws.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +8,10 @@
 
 namespace skytape::attention {
 
-/// Throws unless `index` is i32 and, on the CPU, lies in [lowest, limit); a GPU is not waited for.
+/// Throws unless `index` is i32 and lies in [lowest, limit).
 void require_rows(const char* op, const Tensor& index, std::int64_t lowest, std::int64_t limit);
 
-/// Throws, on the CPU alone, where a row of `index` i32[.., T] names something twice; negative
-/// entries name nothing.
+/// Throws where a row of `index` i32[.., T] names something twice; negative entries name nothing.
 void require_distinct(const char* op, const Tensor& index);
 
 }  // namespace skytape::attention

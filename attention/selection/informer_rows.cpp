@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "attention/sampling/require_rows.hpp"
 #include "attention/sampling/sampling.hpp"
 #include "tensor/core/on_device.hpp"
 #include "tensor/launch/launch.hpp"
@@ -48,7 +47,6 @@ ChosenRows chosen_rows(const Tensor& rows, const Tensor& like) {
   ENSURE(like.rank() == 4 && rows.dtype() == DType::i32 && rows.device() == like.device() &&
              rows.rank() == 3 && rows.shape().first(2) == like.shape().first(2),
          "chosen_rows: expected rows i32[B, H, T] for ", like, ", got ", rows);
-  require_rows("informer: draws: top", rows, -1, like.size(2));
   ChosenRows chosen;
   chosen.index = empty_like(rows);
   chosen.used = empty_like(like, rows.shape().append(1));

@@ -4,9 +4,11 @@
 #include <set>
 
 #include "attention/blocks/bigbird_lists.hpp"
+#include "attention/strict_draws.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::test {
@@ -165,11 +167,37 @@ TEST_CASE("a table of another shape is an error that says what was expected") {
   call.injected = &draws;
   CHECK(error_text([&] { (void)run(layer, p, call); }).find("expected blocks i32[2, 3, r]") !=
         std::string::npos);
-  for (const int block : {-2, 5}) {
-    draws.set("blocks", Tensor::full({2, 3, 3}, block, DType::i32, Device::cpu));
-    CHECK(error_text([&] { (void)run(layer, p, call); }) ==
-          join("bigbird: draws: blocks: index ", block, " is outside [-1, 5)"));
-  }
+}
+
+TEST_CASE("injected blocks that do not exist are refused on each device") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 40, .width = 4};
+  const Spec& spec = attention::find("bigbird");
+  for_each_device([&](Device device) {
+    const Layer layer = make_layer(spec, {{"block", "8"}}, sizes, DType::f32, device);
+    const Problem p = convert(make_problem(spec, sizes, Padding::none), DType::f32, device);
+    Draws draws;
+    Call call = training_call(p.in);
+    call.injected = &draws;
+    for (const int block : {-2, 5}) {
+      draws.set("blocks", Tensor::full({2, 3, 3}, block, DType::i32, device));
+      CHECK(error_text([&] { (void)run(layer, p, call); }) ==
+            join("bigbird: draws: blocks: index ", block, " is outside [-1, 5)"));
+    }
+  });
+}
+
+TEST_CASE("injected blocks where there are too few to draw from are refused") {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 32, .width = 4};  // four blocks
+  const Spec& spec = attention::find("bigbird");
+  const Layer layer = make_layer(spec, {{"block", "8"}}, sizes, DType::f64);
+  const Problem p = make_problem(spec, sizes, Padding::none);
+  Draws draws;
+  draws.set("blocks", Tensor::zeros({2, 2, 3}, DType::i32, Device::cpu));
+  Call call = training_call(p.in);
+  call.injected = &draws;
+  const attention::StrictDraws strict;
+  CHECK(error_text([&] { (void)run(layer, p, call); }) ==
+        "draws: the method draws nothing in this setting, got 'blocks'");
 }
 
 TEST_CASE("a table with fewer random blocks follows one with more in the same layer") {
