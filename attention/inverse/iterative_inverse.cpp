@@ -240,6 +240,17 @@ Tensor inverse_backward(const InverseSaved& s, const Tensor& dz) {
   return dm.reshape(dz.shape());
 }
 
+Tensor inverse_times(const Tensor& z, const Tensor& s) {
+  const PrecisionScope exact(z.device(), Precision::fp32);
+  return tensor::matmul(z, s);
+}
+
+InverseTimesGradients inverse_times_backward(const Tensor& z, const Tensor& s, const Tensor& df) {
+  const PrecisionScope exact(z.device(), Precision::fp32);
+  return {tensor::matmul(df, s, Op::none, Op::transpose),
+          tensor::matmul(z, df, Op::transpose, Op::none)};
+}
+
 Var inverse_reference(Var m, const InverseConfig& config) {
   Tape& tape = m.tape();
   const Tensor value = m.value();  // [..., L, L]

@@ -79,6 +79,18 @@ struct InverseSaved {
 /// debug builds refuses a residual |I - M Z| above 1e-3.
 [[nodiscard]] Tensor inverse_backward(const InverseSaved& saved, const Tensor& dz);
 
+/// Z S in true fp32 at every precision, [..., L, L] and [..., L, J] -> [..., L, J]. Z has entries of
+/// both signs, as large as M's smallest eigenvalue is small, and Z S is small again: with S rounded
+/// to bf16 rounding is all that is left after some 16 steps.
+[[nodiscard]] Tensor inverse_times(const Tensor& z, const Tensor& s);
+
+struct InverseTimesGradients {
+  Tensor dz, ds;  // as z and s
+};
+/// dZ = dF S^T and dS = Z^T dF, as precisely: dM is -Z^T dZ Z^T.
+[[nodiscard]] InverseTimesGradients inverse_times_backward(const Tensor& z, const Tensor& s,
+                                                           const Tensor& df);
+
 /// The same from basic operations: m [..., L, L] -> [..., L, L].
 [[nodiscard]] Var inverse_reference(Var m, const InverseConfig& config);
 

@@ -25,7 +25,7 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
     scale_rows_on(tag, joined(m), joined(p), saved.r, scaled, saved.s);  // (1), (3)
   });
   const Tensor z = inverse_forward(scaled, config, saved.inverse);  // (2)
-  saved.f = tensor::matmul(z, saved.s);                             // (3)
+  saved.f = inverse_times(z, saved.s);                              // (3)
   return multiply(saved.f, saved.r);                                // (3)
 }
 
@@ -38,10 +38,9 @@ Tensor scaled_inverse_times(const Tensor& m, const Tensor& p, const InverseConfi
 ScaledInverseGradients scaled_inverse_backward(const ScaledInverseSaved& saved, const Tensor& dt) {
   const Tensor &r = saved.r, &s = saved.s;
   const Tensor z = saved.inverse.result().reshape(s.shape().with(3, s.size(2)));
-  const Tensor df = multiply(dt, r);                                 // [B, H, L, J]
-  const Tensor dz = tensor::matmul(df, s, Op::none, Op::transpose);  // [B, H, L, L]
-  const Tensor ds = tensor::matmul(z, df, Op::transpose, Op::none);  // [B, H, L, J]
-  const Tensor dm_scaled = inverse_backward(saved.inverse, dz);      // [B, H, L, L]
+  const Tensor df = multiply(dt, r);                             // [B, H, L, J]
+  const auto [dz, ds] = inverse_times_backward(z, s, df);        // [B, H, L, L], [B, H, L, J]
+  const Tensor dm_scaled = inverse_backward(saved.inverse, dz);  // [B, H, L, L]
 
   const Tensor e = multiply(dm_scaled, saved.inverse.m.reshape(dz.shape()));  // [B, H, L, L]
   ScaledInverseGradients d{empty_like(dz), empty_like(ds)};

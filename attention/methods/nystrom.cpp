@@ -181,21 +181,20 @@ class Nystrom final : public Method {
         [&] { s.z = inverse_forward(s.a, config_.inverse.in(call), s.inverse); },  // (4)
         [&] { s.landmarks = tiled_forward(s.ql, s.y, s.v, s.mask, {}); });         // (3)
     s.p = s.landmarks.out;                                                         // (3)
-    s.r = tensor::matmul(s.z, s.p);                                                // (5)
+    s.r = inverse_times(s.z, s.p);                                                 // (5)
     s.positions = tiled_forward(s.x, s.kl, s.r, s.ones, {});                       // (6)
   }
 
   static Gradients approximate_backward(const Saved& s, const Tensor& dout) {
     TiledBackward of_out = tiled_backward(s.x, s.kl, s.r, s.ones, {}, s.positions, dout);  // (6)
-    const Tensor& dr = of_out.dv;                                        // [B, H, L, D]
-    const Tensor dz = tensor::matmul(dr, s.p, Op::none, Op::transpose);  // (5)
-    const Tensor dp = tensor::matmul(s.z, dr, Op::transpose, Op::none);  // (5)
-    Tensor e;                                                            // [B, H, L, L]
+    const Tensor& dr = of_out.dv;                                          // [B, H, L, D]
+    const InverseTimesGradients d = inverse_times_backward(s.z, s.p, dr);  // (5)
+    Tensor e;                                                              // [B, H, L, L]
     TiledBackward of_p;
     side_by_side(
-        dp.device(),
-        [&] { e = tensor::softmax_backward(s.a, inverse_backward(s.inverse, dz)); },   // (4)
-        [&] { of_p = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, dp); });  // (3)
+        dr.device(),
+        [&] { e = tensor::softmax_backward(s.a, inverse_backward(s.inverse, d.dz)); },   // (4)
+        [&] { of_p = tiled_backward(s.ql, s.y, s.v, s.mask, {}, s.landmarks, d.ds); });  // (3)
     Tensor dql = of_p.dq, dkl = of_out.dk;                               // [B, H, L, D]
     tensor::gemm(e, Op::none, s.kl, Op::none, dql, 1, 1);                // (4)
     tensor::gemm(e, Op::transpose, s.ql, Op::none, dkl, 1, 1);           // (4)

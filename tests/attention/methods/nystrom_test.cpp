@@ -4,10 +4,12 @@
 #include "attention/linear/ratio.hpp"
 #include "attention/sequence/sequence.hpp"
 #include "autograd/gradcheck.hpp"
+#include "tensor/gemm/precision.hpp"
 #include "tensor/kernels/elementwise.hpp"
 #include "tensor/movement/layout.hpp"
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
+#include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 
 namespace skytape::test {
@@ -15,7 +17,47 @@ namespace {
 
 const Spec& nystrom_sm() { return attention::find("nystrom_sm"); }
 
+/// After 16 steps Z has entries of 1e4: it may multiply nothing that was rounded to 8 or 11 bits.
+void check_many_steps(Device device, Precision precision) {
+  const Sizes sizes{.batch = 1, .heads = 2, .n = 96, .width = 8};
+  const OptionValues options = {{"features", "64"}, {"inverse_steps", "16"}};
+  for (const char* method : {"nystrom_sm", "skyformer", "nystrom"}) {
+    const Spec& spec = attention::find(method);
+    Problem p = make_problem(spec, sizes, Padding::none);
+    p.in.q = tensor::affine(p.in.q, 0.5);
+    p.in.k = tensor::affine(p.in.k, 0.5);
+    const Layer exact = make_layer(spec, options, sizes, DType::f64);
+    Call call = training_call(p.in);
+    const Draws draws = exact.method->draw(p.in, call);
+    call.injected = &draws;
+    const Outcome expected = run(exact, p, call);
+
+    const PrecisionScope scope(device, precision);
+    const Layer layer = make_layer(spec, options, sizes, DType::f32, device);
+    const Problem there = convert(p, DType::f32, device);
+    const Draws moved = convert(draws, DType::f32, device);
+    Call rounded = training_call(there.in);
+    rounded.injected = &moved;
+    const Outcome found = run(layer, there, rounded);
+    // Nystromformer's softmax of landmarks has a condition number of 1e6; its gradients' errors
+    // are those of the rounded scores.
+    const double of_scores = spec.name == "nystrom" ? 0.15 : 0.02;
+    for (const auto& [name, limit] : {std::pair{"out", 0.01}, {"dv", 0.01}, {"dq", of_scores}}) {
+      const Tensor& truth = at(expected, name);
+      INFO(method, ", precision ", static_cast<int>(precision), ", ", name);
+      CHECK(distance(at(found, name).to(Device::cpu).to(DType::f64), truth) <= limit * norm(truth));
+    }
+  }
+}
+
 }  // namespace
+
+TEST_CASE("many steps of the iterative inverse do not make rounded products diverge") {
+  if (cpu_bf16_or_skip()) check_many_steps(Device::cpu, Precision::bf16);
+  if (!cuda_or_skip()) return;
+  check_many_steps(Device::cuda, Precision::tf32);
+  check_many_steps(Device::cuda, Precision::bf16);
+}
 
 TEST_CASE("segment means follow the nominal length, whatever was trimmed") {
   const Tensor x =
