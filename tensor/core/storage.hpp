@@ -10,7 +10,10 @@
 
 namespace skytape {
 
-class GraphMemory;  // below
+/// Blocks of GPU memory that only the work of CUDA graphs uses, as a captured graph goes on reading
+/// and writing their addresses. All graphs share them, since they run one after another; freed with
+/// the last graph or tensor that holds on to it.
+class GraphMemory;
 
 /// A block of device memory, returned to its allocator or lender when the last tensor lets go of
 /// it.
@@ -53,11 +56,6 @@ void release_cached_memory(Device device);
 /// Copies bytes between any two places; returns when the source may be reused.
 void copy_bytes(void* target, Device target_device, const void* source, Device source_device,
                 std::size_t bytes);
-
-/// Blocks of GPU memory that only the work of CUDA graphs uses, as a captured graph goes on reading
-/// and writing their addresses. All graphs share them, since they run one after another; freed with
-/// the last graph or tensor that holds on to it.
-class GraphMemory;
 
 /// While it lives, CUDA tensors that this thread makes take their blocks from the graphs' memory.
 /// Every run of work that is to be captured belongs in one, so that its capture finds the blocks of
