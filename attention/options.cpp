@@ -126,14 +126,8 @@ std::vector<std::int64_t> parse_list(const std::string& key, const std::string& 
 void assign(const std::string& method, const std::vector<Option>& options,
             const OptionValues& values) {
   for (const auto& [key, text] : values) {
-    const Option* found = nullptr;
-    std::vector<std::string> keys;
-    for (const Option& option : options) {
-      if (option.key == key) found = &option;
-      keys.push_back(option.key);
-    }
-    if (found == nullptr) throw UsageError(unknown_name("option of " + method, key, keys));
-    std::visit(Assign{method, *found, text}, found->value);
+    const Option& option = find_named("option of " + method, key, options, &Option::key);
+    std::visit(Assign{method, option, text}, option.value);
   }
 }
 

@@ -32,12 +32,7 @@ std::span<const Spec> registry() {
 }
 
 const Spec& find(std::string_view name) {
-  std::vector<std::string> names;
-  for (const Spec& spec : registry()) {
-    if (spec.name == name) return spec;
-    names.push_back(spec.name);
-  }
-  throw UsageError(unknown_name("attention method", name, names));
+  return find_named("attention method", name, registry(), &Spec::name);
 }
 
 void refuse_idle(const Spec& spec, const OptionValues& values) {

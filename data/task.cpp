@@ -1,6 +1,5 @@
 #include "data/task.hpp"
 
-#include "tensor/core/error.hpp"
 #include "tensor/core/suggest.hpp"
 
 namespace skytape::data {
@@ -19,12 +18,7 @@ std::span<const TaskInfo> tasks() {
 }
 
 const TaskInfo& find_task(std::string_view name) {
-  std::vector<std::string> names;
-  for (const TaskInfo& task : tasks()) {
-    if (task.name == name) return task;
-    names.emplace_back(task.name);
-  }
-  throw UsageError(unknown_name("task", name, names));
+  return find_named("task", name, tasks(), &TaskInfo::name);
 }
 
 }  // namespace skytape::data

@@ -15,7 +15,8 @@
 namespace skytape::data {
 namespace {
 
-constexpr std::pair<std::string_view, RecordFormat> kFormats[] = {
+using NamedFormat = std::pair<std::string_view, RecordFormat>;
+constexpr NamedFormat kFormats[] = {
     {"tsv", RecordFormat::tsv}, {"csv", RecordFormat::csv}, {"jsonl", RecordFormat::jsonl}};
 
 /// The fields of a line of CSV; empty if it is none.
@@ -43,12 +44,7 @@ bool names_text(const std::vector<std::string>& names, const FormatHints& hints)
 }  // namespace
 
 RecordFormat parse_format(std::string_view name) {
-  std::vector<std::string> known;
-  for (const auto& [text, format] : kFormats) {
-    if (text == name) return format;
-    known.emplace_back(text);
-  }
-  throw UsageError(unknown_name("format", name, known));
+  return find_named("format", name, kFormats, &NamedFormat::first).second;
 }
 
 std::string_view to_string(RecordFormat format) {

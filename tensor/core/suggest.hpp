@@ -2,12 +2,17 @@
 // and what a text that should be a number says.
 #pragma once
 
+#include <algorithm>
 #include <charconv>
+#include <functional>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tensor/core/error.hpp"
 
 namespace skytape {
 
@@ -19,6 +24,18 @@ namespace skytape {
 /// `unknown task 'listop' (did you mean 'listops'? known: image, listops, …)`.
 [[nodiscard]] std::string unknown_name(std::string_view kind, std::string_view name,
                                        const std::vector<std::string>& candidates);
+
+/// The entry of `all` that is called so, by its member `name_of`. Throws UsageError with
+/// unknown_name where none is.
+template <class All, class NameOf>
+[[nodiscard]] const auto& find_named(std::string_view kind, std::string_view name, const All& all,
+                                     NameOf name_of) {
+  const auto found = std::ranges::find(all, name, name_of);
+  if (found != std::end(all)) return *found;
+  std::vector<std::string> known;
+  for (const auto& entry : all) known.emplace_back(std::invoke(name_of, entry));
+  throw UsageError(unknown_name(kind, name, known));
+}
 
 /// "a, b, c".
 [[nodiscard]] std::string listed(std::span<const std::string> names,
