@@ -10,9 +10,8 @@
 
 namespace skytape::data {
 
-/// Keeps the streams of different uses of one seed apart.
-/// `generate` serves the generators of all other tasks: no two of them draw for one data set.
-enum class Purpose : uint64_t { listops = 1, pathfinder, split, shuffle, generate, variations };
+/// Keeps the streams of different uses of one seed apart. Other numbers would be other data.
+enum class Purpose : uint64_t { listops = 1, pathfinder = 2, shuffle = 4, variations = 6 };
 
 /// SplitMix64 started at a point that depends on seed, purpose and index.
 class Stream {
