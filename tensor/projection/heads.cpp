@@ -20,6 +20,13 @@ void require_number(const char* op, std::size_t count) {
          " projections, got ", count);
 }
 
+/// The first of some parts [B, H, N, D] that is defined.
+const Tensor& known_part(const char* op, std::span<const Tensor> parts) {
+  const auto known = std::ranges::find_if(parts, &Tensor::defined);
+  ENSURE(known != parts.end() && known->rank() == 4, op, ": expected a part [B, H, N, D]");
+  return *known;
+}
+
 /// Kernels divide rows and columns in 32 bits.
 void require_32_bits(const char* op, const HeadsPlan& plan) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
@@ -151,13 +158,8 @@ ProjectionGradients project_heads_backward(const Tensor& x, std::span<const Tens
   require_number(kOp, dy.size());
   ENSURE(dy.size() == weights.size(), kOp, ": ", weights.size(), " weights, but ", dy.size(),
          " gradients");
-  const Tensor* known = nullptr;
-  for (const Tensor& part : dy) {
-    if (part.defined()) known = &part;
-  }
-  ENSURE(known != nullptr && known->rank() == 4, kOp, ": expected a gradient [B, H, N, D]");
-  const HeadsPlan plan =
-      plan_of(kOp, x, weights, std::vector<Tensor>(weights.size()), known->size(1));
+  const std::int64_t heads = known_part(kOp, dy).size(1);
+  const HeadsPlan plan = plan_of(kOp, x, weights, std::vector<Tensor>(weights.size()), heads);
   for (const Tensor& part : dy) {
     if (!part.defined()) continue;
     require_kind(kOp, x, part);
@@ -178,21 +180,17 @@ namespace {
 /// Sizes of P parts [B, H, N, D] of one kind, as far as they tell: of any but undefined ones.
 HeadsPlan plan_of_parts(const char* op, std::span<const Tensor> parts) {
   require_number(op, parts.size());
-  const Tensor* known = nullptr;
-  for (const Tensor& part : parts) {
-    if (part.defined()) known = &part;
-  }
-  ENSURE(known != nullptr && known->rank() == 4, op, ": expected a part [B, H, N, D]");
+  const Tensor& known = known_part(op, parts);
   for (const Tensor& part : parts) {
     if (!part.defined()) continue;
-    require_same_kind(op, {known, &part});
-    ENSURE(part.shape() == known->shape(), op, ": shapes differ: ", *known, ", ", part);
+    require_same_kind(op, {&known, &part});
+    ENSURE(part.shape() == known.shape(), op, ": shapes differ: ", known, ", ", part);
   }
   HeadsPlan plan;
-  plan.batch = known->size(0);
-  plan.heads = known->size(1);
-  plan.n = known->size(2);
-  plan.d = known->size(3);
+  plan.batch = known.size(0);
+  plan.heads = known.size(1);
+  plan.n = known.size(2);
+  plan.d = known.size(3);
   plan.parts = std::ssize(parts);
   require_32_bits(op, plan);
   return plan;
@@ -238,8 +236,7 @@ AddedBiasGradients add_biases_backward(const Tensor& sums, std::span<const Tenso
 
 GatheredHeads gather_heads(std::span<const Tensor> parts, DType type_of_rows) {
   const HeadsPlan plan = plan_of_parts("gather_heads", parts);
-  const Tensor& known =
-      *std::find_if(parts.begin(), parts.end(), [](const Tensor& part) { return part.defined(); });
+  const Tensor& known = known_part("gather_heads", parts);
   GatheredHeads g{Tensor::empty({plan.rows(), plan.columns()}, type_of_rows, known.device()),
                   empty_like(known, {plan.columns()})};
   on_device(known.device(), [&](auto tag) { gather_heads_on(tag, plan, parts, g); });
