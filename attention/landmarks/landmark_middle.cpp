@@ -62,12 +62,9 @@ void begin_landmark_middle(const MiddleConfig& config, const Tensor& w, std::int
   saved.config = config;
   saved.columns = columns;
   saved.w = w;
-  if constexpr (kHaveCuda) {
-    if (is_fused(config, w, columns)) {
-      keep_memory(saved);
-      on_cuda([&](Cuda) { fused_inverse(saved); });
-    }
-  }
+  if (!is_fused(config, w, columns)) return;
+  keep_memory(saved);
+  on_cuda([&](Cuda) { fused_inverse(saved); });
 }
 
 Tensor landmark_middle(const Tensor& p, MiddleSaved& saved) {
@@ -78,13 +75,11 @@ Tensor landmark_middle(const Tensor& p, MiddleSaved& saved) {
              w.shape().first(3) == p.shape().first(3).with(2, config.sets * p.size(2)),
          "landmark_middle: expected w [B, H, ", config.sets, " L, D] and p [B, H, L, ",
          saved.columns, "], got w ", w, ", p ", p);
-  if constexpr (kHaveCuda) {
-    if (saved.planes.defined()) {
-      saved.p = p;
-      saved.t = empty_like(p);
-      on_cuda([&](Cuda) { fused_middle(saved); });
-      return saved.t;
-    }
+  if (saved.planes.defined()) {
+    saved.p = p;
+    saved.t = empty_like(p);
+    on_cuda([&](Cuda) { fused_middle(saved); });
+    return saved.t;
   }
   saved.c = kernel_matrix(config.kernel, w, w);                                          // (1)
   const Tensor m = shifted_identity(add_blocks(saved.c, config.sets), 1, config.gamma);  // (1)
@@ -92,12 +87,10 @@ Tensor landmark_middle(const Tensor& p, MiddleSaved& saved) {
 }
 
 MiddleGradients landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt) {
-  if constexpr (kHaveCuda) {
-    if (saved.planes.defined()) {
-      MiddleGradients d{{}, empty_like(saved.p)};
-      on_cuda([&](Cuda) { fused_dp(saved, dt, d.dp); });
-      return d;
-    }
+  if (saved.planes.defined()) {
+    MiddleGradients d{{}, empty_like(saved.p)};
+    on_cuda([&](Cuda) { fused_dp(saved, dt, d.dp); });
+    return d;
   }
   const ScaledInverseGradients of_t = scaled_inverse_backward(saved.inverse, dt);  // (2)
   const Tensor dc = repeat_blocks(of_t.dm, saved.config.sets);                     // (1)
@@ -105,11 +98,9 @@ MiddleGradients landmark_middle_backward(const MiddleSaved& saved, const Tensor&
 }
 
 void end_landmark_middle_backward(const MiddleSaved& saved, const Tensor& dt, MiddleGradients& d) {
-  if constexpr (kHaveCuda) {
-    if (!saved.planes.defined()) return;
-    d.dw = empty_like(saved.w);
-    on_cuda([&](Cuda) { fused_dw(saved, dt, d.dw); });
-  }
+  if (!saved.planes.defined()) return;
+  d.dw = empty_like(saved.w);
+  on_cuda([&](Cuda) { fused_dw(saved, dt, d.dw); });
 }
 
 }  // namespace skytape::attention
