@@ -131,7 +131,7 @@ const Row kRows[] = {
 template <class F> void each_row(const F& f) {
   for (const Row& row : kRows) {
     for (const char* method : row.methods) {
-      INFO(std::string(method) << "." << row.option);
+      INFO(method, ".", row.option);
       f(row, attention::find(method));
     }
   }

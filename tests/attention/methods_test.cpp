@@ -217,8 +217,8 @@ TEST_CASE("padded positions have no influence and no gradient") {
       const Outcome disturbed = run(layer, disturb_padding(problem, noise), call);
       for (const auto& [name, tensor] : calm) {
         INFO(name);
-        const auto real = [&](const Tensor& t) {
-          return of_tokens(name) ? weigh_positions(t, problem.in.mask) : t;
+        const auto real = [&, per_token = of_tokens(name)](const Tensor& t) {
+          return per_token ? weigh_positions(t, problem.in.mask) : t;
         };
         CHECK(distance(real(tensor), real(at(disturbed, name))) <= 1e-10 * norm(real(tensor)));
         if (name != "out" && of_tokens(name)) CHECK(norm_at_padding(tensor, problem.in.mask) == 0);
@@ -433,8 +433,8 @@ TEST_CASE("a trimmed batch gives what the padded one gives") {
     const Outcome cut = run(layer, trimmed, call);
     for (const auto& [name, expected] : whole) {
       INFO(name);
-      const auto real = [&](const Tensor& t) {
-        return of_tokens(name) ? weigh_positions(t, trimmed.in.mask) : t;
+      const auto real = [&, per_token = of_tokens(name)](const Tensor& t) {
+        return per_token ? weigh_positions(t, trimmed.in.mask) : t;
       };
       const double scale =  // an array that is zero in theory is measured against the others
           std::max(norm(real(expected)), name == "out" ? 0 : smallest_scale(whole));

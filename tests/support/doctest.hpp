@@ -1,5 +1,7 @@
 // doctest, made to show what it compares: containers, pairs and optionals element by element. A
-// type that it cannot show does not compile. Tests include this in place of doctest's own header.
+// type that it cannot show does not compile. INFO, CAPTURE and …_MESSAGE write their text at once:
+// doctest's own write it by a lambda, and clang refuses one that reads a structured binding.
+// Tests include this in place of doctest's own header.
 #pragma once
 
 #define DOCTEST_CONFIG_REQUIRE_STRINGIFICATION_FOR_ALL_USED_TYPES
@@ -8,6 +10,7 @@
 #include <array>
 #include <map>
 #include <optional>
+#include <ostream>
 #include <set>
 #include <string>
 #include <utility>
@@ -29,6 +32,13 @@ template <class List> [[nodiscard]] doctest::String shown_list(const List& list)
     text += doctest::toString(entry);
   }
   return text += "}";
+}
+/// Text that a failing check of this scope shows.
+template <class... Parts> [[nodiscard]] auto note(const Parts&... parts) {
+  return doctest::detail::MakeContextScope(
+      [text = (doctest::String() + ... + doctest::toString(parts))](std::ostream* out) {
+        *out << text;
+      });
 }
 
 }  // namespace skytape::test
@@ -70,3 +80,7 @@ template <> struct StringMaker<std::nullopt_t> {
 };
 
 }  // namespace doctest
+
+#undef DOCTEST_INFO_IMPL
+#define DOCTEST_INFO_IMPL(unused, unused_too, ...) \
+  const auto DOCTEST_ANONYMOUS(DOCTEST_CAPTURE_) = skytape::test::note(__VA_ARGS__)

@@ -109,7 +109,7 @@ TEST_CASE("a batch in microbatches gives its gradient unless the method needs wh
       }
     }
     for (const OptionValues& options : settings) {
-      INFO(spec.name << std::string(options.empty() ? "" : " as the papers' code"));
+      INFO(spec.name, options.empty() ? "" : " as the papers' code");
       const nn::ModelConfig config = small_model(spec, 64, options);
       ParameterStore scratch;
       const bool whole_batch =
