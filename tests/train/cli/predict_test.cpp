@@ -81,12 +81,9 @@ struct Shop {
   /// The same with what a command of the shell writes.
   [[nodiscard]] Finished predict_piped(const std::string& source,
                                        const std::string& more = "") const {
-    const std::string command = "cd " + folder.path().string() + " && " + source + " | " +
-                                program_path() + " predict --run " + run +
-                                " --from - --device cpu " + more + " > out 2> err";
-    const int status = std::system(command.c_str());
-    return {WEXITSTATUS(status), read_file(folder.path() / "out"),
-            read_file(folder.path() / "err")};
+    return run_program(
+        folder.path(), {"predict", "--run", run, "--from", "-", "--device", "cpu"},
+        {.folder = folder.path(), .launcher = {"sh", "-c", source + " | \"$0\" \"$@\" " + more}});
   }
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 bool simulated_or_skip() {
   if (!mpirun_or_skip()) return false;
-  const std::string asked = program_path() + " --version | grep -q 'CUDA .*simulated'";
+  const std::string asked = R"("$SKYTAPE_PROGRAM" --version | grep -q 'CUDA .*simulated')";
   if (std::system(asked.c_str()) == 0) return true;
   MESSAGE("skipped: this program has no simulated GPU (make CUDA=simulated)");
   return false;

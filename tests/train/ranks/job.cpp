@@ -56,7 +56,7 @@ bool mpirun_or_skip() {
   ::setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 1);  // from Open MPI 5 on
   ::setenv("PRTE_MCA_hwloc_default_binding_policy", "none", 1);
   ::setenv("OMPI_MCA_mpi_yield_when_idle", "1", 1);  // who waits leaves the core to who computes
-  const std::string asked = program_path() + " --version | grep -q 'MPI .*not built in'";
+  const std::string asked = R"("$SKYTAPE_PROGRAM" --version | grep -q 'MPI .*not built in')";
   const std::string launcher = mpirun() + " --version > /dev/null 2>&1";
   if (std::system(asked.c_str()) != 0 && std::system(launcher.c_str()) == 0) return true;
   MESSAGE("skipped: this program was built without MPI, or there is no mpirun");

@@ -533,14 +533,16 @@ TEST_CASE("features that some methods lack have a flag of their own in a grid, w
 TEST_CASE("a grid takes its recipe from a pipe, which is read once") {
   if (!program_or_skip()) return;
   const Workshop w;
-  std::string program = program_path();
-  if (!program.ends_with("-lab")) program += "-lab";
-  const std::string command =
-      "bash -c '" + program +
-      " lra --tasks listops --attentions vmean --seeds 2 --jobs 2 --recipe <(echo steps=3 lr=0.01 "
-      "warmup=2 batch=4 eval_every=7) --set max_length=64 width=8 ff_width=8 --device cpu --data " +
-      w.data.string() + " --out " + w.runs.string() + " 2>/dev/null'";
-  CHECK(std::system(command.c_str()) == 0);
+  const Place piped{
+      .launcher = {"bash", "-c",
+                   R"("$0" "$@" --recipe <(echo steps=3 lr=0.01 warmup=2 batch=4 eval_every=7))"}};
+  const Finished f =
+      run_program(w.folder.path(),
+                  {"lra", "--tasks", "listops", "--attentions", "vmean", "--seeds", "2", "--jobs",
+                   "2", "--set", "max_length=64", "width=8", "ff_width=8", "--device", "cpu",
+                   "--data", w.data.string(), "--out", w.runs.string()},
+                  piped);
+  CHECK_MESSAGE(f.code == 0, f.err);
   const std::string table = test::in_bars(read_file(w.runs / "lra.txt"));
   CHECK_MESSAGE(contains(table, "| vmean | pipe (file), "), table);
   CHECK(contains(table, ", 2 seeds)"));
