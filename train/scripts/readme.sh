@@ -6,6 +6,7 @@
 #   - the C++ of README.md stands in a page of the tour, which is compiled and run;
 #   - every link, file, make target, variable, subcommand and option that a page names exists.
 set -eu
+export LC_ALL=C  # elsewhere awk reads and writes 46,7 where the tables have 46.7
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 mapfile -t pages < <(git ls-files -co --exclude-standard '*.md' | grep -v CHANGELOG)  # the changelog names what is gone
