@@ -35,10 +35,6 @@ Tensor distinct(const Shape& shape) {
   return x;
 }
 
-Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape) {
-  return Tensor::from(values, shape, DType::i32, Device::cpu);
-}
-
 Tensor scrambled_ids(std::int64_t count, std::int64_t n) {
   std::vector<std::int32_t> ids;
   for (std::int64_t i = 0; i < count; ++i) {

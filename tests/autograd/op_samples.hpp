@@ -7,6 +7,7 @@
 #include "autograd/tape.hpp"
 #include "tensor/random/dropout.hpp"
 #include "tests/autograd/op_table.hpp"
+#include "tests/support/numbers.hpp"
 
 namespace skytape::test::op {
 
@@ -22,7 +23,6 @@ using Rows = std::vector<OpRow>;
 /// Multiples of 0.37 in a scrambled order, all different below 211 entries: no ties for max.
 [[nodiscard]] Tensor distinct(const Shape& shape);
 
-[[nodiscard]] Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape);
 /// 0 … n-1, scrambled and repeated over `count` places: i32[count].
 [[nodiscard]] Tensor scrambled_ids(std::int64_t count, std::int64_t n);
 /// 0/1 mask [B, N] with `real` ones at the start of each row.

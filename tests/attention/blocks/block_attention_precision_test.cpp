@@ -15,6 +15,7 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/numbers.hpp"
 #include "tests/support/rounding.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
@@ -22,6 +23,7 @@
 
 using namespace skytape;
 using namespace skytape::attention;
+using test::integers;
 using test::Rounding;
 using test::to_bits;
 
@@ -94,10 +96,6 @@ struct Sample {
     return std::move(*this);
   }
 };
-
-Tensor integers(const std::vector<std::int32_t>& x, const Shape& shape) {
-  return Tensor::from(x, shape, DType::i32, Device::cpu);
-}
 
 /// Two rounds of sorted slots, where a token's own key counts last (Reformer).
 Sample rounds() {

@@ -11,19 +11,13 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/numbers.hpp"
 #ifdef SKYTAPE_CUDA_SIMULATED
 #include "tests/cuda_simulator/simulator.hpp"
 #endif
 
 namespace skytape::test {
 namespace {
-
-Tensor reals(const std::vector<double>& values, const Shape& shape) {
-  return Tensor::from(values, shape, DType::f64, Device::cpu);
-}
-Tensor integers(const std::vector<int>& values, const Shape& shape) {
-  return Tensor::from(values, shape, DType::i32, Device::cpu);
-}
 
 /// Number of chosen rows of the first head.
 std::int64_t chosen_count(const Spec& spec, const OptionValues& options, const Sizes& sizes) {
@@ -101,14 +95,14 @@ TEST_CASE("the measure is the same where blocks have the least shared memory") {
 #endif
 
 TEST_CASE("sampled keys lie among the tokens, at both ends of the numbers and without any token") {
-  const Tensor u = reals({1e-9, 0.3, 0.5, 1.0}, {2, 2});
-  const Tensor keys = attention::sampled_keys(u, reals({10, 1, 0}, {3}));
+  const Tensor u = f64({1e-9, 0.3, 0.5, 1.0}, {2, 2});
+  const Tensor keys = attention::sampled_keys(u, f64({10, 1, 0}, {3}));
   CHECK(keys.shape() == Shape({3, 2, 2}));
   CHECK(keys.to_vector() == std::vector<double>{0, 3, 5, 9, 0, 0, 0, 0, 0, 0, 0, 0});
 }
 
 TEST_CASE("rows of negative measure give way to trimmed ones, whose measure is zero") {
-  const Tensor measure = reals({-1, 3, 0, -2, 5}, {1, 1, 5});
+  const Tensor measure = f64({-1, 3, 0, -2, 5}, {1, 1, 5});
   const auto rows = [&](std::int64_t top, std::int64_t trimmed) {
     return attention::choose_rows(measure, top, trimmed).to_vector();
   };
@@ -185,7 +179,7 @@ TEST_CASE("the exact measure finds the one query that does not attend to all key
     for (std::int64_t d = 0; d < sizes.width; ++d) {
       q[static_cast<std::size_t>(23 * sizes.width + d)] = 2;
     }
-    problem.in.q = reals(q, {1, 1, sizes.n, sizes.width});
+    problem.in.q = f64(q, {1, 1, sizes.n, sizes.width});
     const Layer layer = make_layer(spec, {{"top", "1"}, {"measure", "exact"}}, sizes, DType::f64);
     CHECK(layer.method->draw(problem.in, Call{}).get("top").to_vector() == std::vector<double>{23});
   }
@@ -235,8 +229,8 @@ TEST_CASE("samples sets how many keys the measure reads, and not how many rows a
   std::vector<double> q(40, 0), k(40, 0);
   q[3] = 1;
   k[17] = 1;
-  p.in.q = reals(q, {1, 1, 40, 1});
-  p.in.k = reals(k, {1, 1, 40, 1});
+  p.in.q = f64(q, {1, 1, 40, 1});
+  p.in.k = f64(k, {1, 1, 40, 1});
   const auto found = [&](const char* samples) {
     const Layer layer = make_layer(spec, {{"samples", samples}, {"top", "1"}}, sizes, DType::f64);
     int hits = 0;

@@ -10,16 +10,10 @@
 #include "tests/support/close.hpp"
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/numbers.hpp"
 
 namespace skytape::test {
 namespace {
-
-Tensor numbers(const std::vector<double>& x, const Shape& shape) {
-  return Tensor::from(x, shape, DType::f64, Device::cpu);
-}
-Tensor integers(const std::vector<std::int32_t>& x, const Shape& shape) {
-  return Tensor::from(x, shape, DType::i32, Device::cpu);
-}
 
 Problem reformer_problem(const Sizes& sizes, Padding padding = Padding::none) {
   return make_problem(attention::find("reformer"), sizes, padding);
@@ -29,9 +23,9 @@ Problem reformer_problem(const Sizes& sizes, Padding padding = Padding::none) {
 
 TEST_CASE("a bucket is the axis, with its sign, that the rotated token points along most") {
   // Two axes, rotation = identity: buckets 0, 1 for +x, +y and 2, 3 for -x, -y; 4 for padding.
-  const Tensor x = numbers({2, 1, /**/ 1, 2, /**/ -2, 1, /**/ 1, -2, /**/ 5, 5}, {1, 1, 5, 2});
-  const Tensor rotation = numbers({1, 0, 0, 1}, {1, 2, 1, 2});
-  const Tensor mask = numbers({1, 1, 1, 1, 0}, {1, 5});
+  const Tensor x = f64({2, 1, /**/ 1, 2, /**/ -2, 1, /**/ 1, -2, /**/ 5, 5}, {1, 1, 5, 2});
+  const Tensor rotation = f64({1, 0, 0, 1}, {1, 2, 1, 2});
+  const Tensor mask = f64({1, 1, 1, 1, 0}, {1, 5});
   CHECK(attention::negative_buckets(x, rotation, mask, {4}).to_vector() ==
         std::vector<double>{0, -1, -2, -3, -4});
   // A zero token has all alike, of which the first counts.
@@ -43,7 +37,7 @@ TEST_CASE("a bucket is the axis, with its sign, that the rotated token points al
 }
 
 TEST_CASE("sorting by bucket is stable, fills rounds up with nothing, and knows its inverse") {
-  const Tensor negative = numbers({-2, 0, -1, 0, -2, /**/ -1, -1, -1, -1, 0}, {1, 1, 2, 5});
+  const Tensor negative = f64({-2, 0, -1, 0, -2, /**/ -1, -1, -1, -1, 0}, {1, 1, 2, 5});
   for_each_device([&](Device device) {
     const attention::SortedSlots s = attention::sort_slots(negative.to(device), 6);
     CHECK(s.token.to_vector() == std::vector<double>{1, 3, 2, 0, 4, -1, /**/ 4, 0, 1, 2, 3, -1});
@@ -60,7 +54,7 @@ TEST_CASE("rounds are weighted by their row sums, and the weights' gradient is r
   const double a = std::exp(l[0]), b = std::exp(l[5]);
   CHECK(got[1] == doctest::Approx((a * o[1] + b * o[16]) / (a + b)));
   // Weights of rounds that are far apart: any e^lse would overflow.
-  const Tensor apart = numbers({-3000, 0, 2000, 0, -2000, 3000}, {1, 1, 6});
+  const Tensor apart = f64({-3000, 0, 2000, 0, -2000, 3000}, {1, 1, 6});
   const std::vector<double> alone = attention::combine_rounds(out, apart, slot).to_vector();
   CHECK(alone == std::vector<double>{o[15], o[16], o[17], o[6], o[7], o[8]});
   const Function f = [&](Tape&, std::span<const Var> x) {
@@ -114,8 +108,8 @@ TEST_CASE("tokens that point the same way find each other wherever they stand") 
     v[i * 32] = static_cast<double>((i * 7) % 32);
   }
   Problem p = reformer_problem(sizes);
-  p.in.q = numbers(x, {1, 1, 64, 32});
-  p.in.v = numbers(v, {1, 1, 64, 32});
+  p.in.q = f64(x, {1, 1, 64, 32});
+  p.in.v = f64(v, {1, 1, 64, 32});
   const Layer layer =
       make_layer(attention::find("reformer"), {{"chunk", "4"}, {"hashes", "8"}}, sizes, DType::f64);
   const std::vector<double> out = at(run(layer, p, training_call(p.in)), "out").to_vector();

@@ -13,16 +13,13 @@
 #include "tests/attention/methods_support.hpp"
 #include "tests/support/close.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/numbers.hpp"
 
 namespace skytape::test {
 namespace {
 
 const std::vector<std::string> kFamily = {"skeinformer", "skein_nopilot", "skein_uniform",
                                           "skein_simplenorm", "skein_nonorm"};
-
-Tensor integers(const std::vector<std::int32_t>& x, const Shape& shape) {
-  return Tensor::from(x, shape, DType::i32, Device::cpu);
-}
 
 /// i32[B] of slots in use, counted in a drawn table.
 std::vector<std::int64_t> used_slots(const Tensor& table) {

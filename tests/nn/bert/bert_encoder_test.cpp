@@ -3,14 +3,12 @@
 
 #include "attention/registry.hpp"
 #include "tests/support/doctest.hpp"
+#include "tests/support/numbers.hpp"
 
 using namespace skytape;
+using test::integers;
 
 namespace {
-
-Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape) {
-  return Tensor::from(values, shape, DType::i32, Device::cpu);
-}
 
 /// A small encoder of three layers, width 8, two heads.
 nn::BertConfig three_layers(const std::string& attention, const attention::OptionValues& options) {

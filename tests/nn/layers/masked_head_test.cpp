@@ -12,18 +12,14 @@
 #include "tests/support/devices.hpp"
 #include "tests/support/doctest.hpp"
 #include "tests/support/model_gradcheck.hpp"
+#include "tests/support/numbers.hpp"
 
 using namespace skytape;
+using test::integers;
 
 namespace {
 
 constexpr std::int64_t kWidth = 6, kIds = 5;
-
-Tensor integers(const std::vector<std::int32_t>& values, const Shape& shape) {
-  Tensor t = Tensor::empty(shape, DType::i32, Device::cpu);
-  std::copy(values.begin(), values.end(), t.data<std::int32_t>());
-  return t;
-}
 
 /// A head with its table of embeddings, and encodings x [2, 4, E].
 struct Fixture {
