@@ -22,7 +22,8 @@ template <class T> struct MaxRow {
                                       : -std::numeric_limits<double>::infinity();
     });
     if (team.leader()) {
-      position[row] = static_cast<std::int32_t>(-first);
+      // clang's maximum of entries that all are -inf is the lowest finite number: none is equal to it.
+      position[row] = first > -static_cast<double>(n) ? static_cast<std::int32_t>(-first) : 0;
       y[row] = from[position[row]];
     }
   }
