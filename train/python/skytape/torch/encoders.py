@@ -10,8 +10,11 @@ def register(method: str, **options: float | str) -> None:
     """Makes a method an attn_implementation of Transformers that has its name. Weights are dropped at the
     model's rate by methods that drop any, as softmax; with others the rate must be 0 in training.
     """
-    from transformers import AttentionInterface, AttentionMaskInterface
-    from transformers.masking_utils import bidirectional_mask_function
+    import transformers
+    try:
+        from transformers.masking_utils import bidirectional_mask_function
+    except ImportError:
+        raise UsageError(f"expected Transformers 5 or newer, got {transformers.__version__}") from None
     options = _texts(options)
     _engine.initial(_name(method), options, 2, 32, 64, 64, 0)  # the name and the options are right
     row = traits.METHODS[method]
@@ -45,8 +48,8 @@ def register(method: str, **options: float | str) -> None:
             raise UsageError(f"{config.model_type}: no method is causal or has a window")
         return attention_mask
 
-    AttentionInterface.register(method, attend)
-    AttentionMaskInterface.register(method, mask)
+    transformers.AttentionInterface.register(method, attend)
+    transformers.AttentionMaskInterface.register(method, mask)
 
 
 class SelfAttention(Attention):
