@@ -1,9 +1,9 @@
 // Tiled attention on tensor cores: the tiles of tensor_core_tiles.hpp, all of them. `P` is what
 // multiplies them: a warp its own rows (Products), or four warps theirs (WarpgroupProducts).
 // Operands of matrix products are rounded to tf32 or bf16; exponentials, sums, row statistics and
-// dropout stay f32. Equation (1) is tiled.hpp's; (2) to (5) are derived in tiled.cpp. Accumulators of scores
-// start at the walked row's term of (1) / scale in place of 0, so that an exponent then costs one
-// multiply-add; likewise dP starts at -delta where nothing is dropped.
+// dropout stay f32. Equation (1) is tiled.hpp's; (2) to (5) are derived in tiled.cpp. Accumulators
+// of scores start at the walked row's term of (1) / scale in place of 0, so that an exponent then
+// costs one multiply-add; likewise dP starts at -delta where nothing is dropped.
 //
 // As in tiled.cu nobody else writes what a block owns:
 //   forward   owns queries, walks keys: out and lse;

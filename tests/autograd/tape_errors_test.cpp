@@ -1,4 +1,4 @@
-// What the tape refuses, and how it says so.
+// The tape refuses wrong calls by errors that name the operation and what it expected.
 #include <array>
 #include <deque>
 #include <optional>

@@ -56,7 +56,7 @@ class Command {
   /// Sets the function that does the command's work once its arguments are read; its result is the
   /// program's exit code. Refused where a launcher started several processes.
   void runs(std::function<int()> work) const;
-  /// The same for a command that may be one of several ranks.
+  /// Sets that function for a command that may be one of several ranks: it is not refused.
   void runs_as_rank(std::function<int()> work) const;
 
   /// A command that --help does not name and that takes whatever follows it.

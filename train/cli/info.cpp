@@ -251,7 +251,7 @@ void add_info(const Command& program) {
       .excludes({"--json"});
   command.add_flag("--require-tensor-cores", flags->require_tensor_cores,
                    "gpu: fail unless tf32 and bf16 products are as fast as tensor cores make them");
-  // As ranks: `mpirun … info` says what each host has.
+  // Each rank of `mpirun … info` says what its host has.
   command.runs_as_rank([flags] { return run(*flags); });
 }
 

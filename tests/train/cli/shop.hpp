@@ -36,7 +36,7 @@ struct Shop {
                                       const Lines& more = {}) const {
     return finish({"data", "--task", "tsv", "--from", from.string(), "--data", data}, more);
   }
-  /// The same on 60 rows whose label is the word that they repeat.
+  /// prepare_from() of 60 rows whose label is the word that they repeat.
   [[nodiscard]] Finished prepare(const Lines& more = {}) const {
     std::string rows;
     for (int i = 0; i < 60; ++i) {
@@ -63,11 +63,11 @@ struct Shop {
   [[nodiscard]] Finished predict(const std::filesystem::path& from, const Lines& more = {}) const {
     return finish({"predict", "--run", run, "--from", from.string(), "--device", "cpu"}, more);
   }
-  /// The same with the rows in a file.
+  /// predict() of these rows, from a file.
   [[nodiscard]] Finished predict_rows(const std::string& rows, const Lines& more = {}) const {
     return predict(folder.write("rows.tsv", rows), more);
   }
-  /// The same with what a command of the shell writes.
+  /// Predictions of what a command of the shell writes.
   [[nodiscard]] Finished predict_piped(const std::string& source,
                                        const std::string& more = "") const {
     return run_program(
