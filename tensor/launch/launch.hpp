@@ -85,7 +85,7 @@ struct Team {
 inline constexpr std::int64_t kParallelWork = 1 << 14;  // with fewer elements one thread is faster
 
 template <class F> void map(std::int64_t n, const F& f) {
-  // Blocks of whole vectors: scalar and vector exponentials differ in the last bit, so where the
+  // Blocks of whole vectors: libm's scalar and vector functions differ in the last bit, so where the
   // scalar rest lies must not depend on the number of threads.
   constexpr std::int64_t kBlock = 4096;
 #pragma omp parallel for schedule(static) if (n > kParallelWork)

@@ -1,10 +1,13 @@
 // Scalar mathematics that vectorises: libm's SIMD clones on the CPU, device functions on CUDA.
 //
-// glibc has vector versions of expf, logf, erff, … but its headers announce them only under
-// -ffast-math. We announce them ourselves and keep NaN tests and infinities intact.
+// glibc has vector versions of exp, logf, erff, … but its headers announce them only under
+// -ffast-math. We announce them ourselves and keep NaN tests and infinities intact. expf is written
+// here: where one of 16 numbers is -inf, a hidden score, glibc's vector calls the scalar function.
 #pragma once
 
+#include <bit>
 #include <cmath>
+#include <cstdint>
 
 // Marks a function that kernels call: compiled for the CPU by g++, for the GPU by nvcc (whose host
 // pass never computes, so it needs no host copy).
@@ -18,7 +21,6 @@
     !defined(__CUDACC__)
 #define SKYTAPE_SIMD_CLONE __attribute__((__simd__("notinbranch"), __const__))
 extern "C" {
-SKYTAPE_SIMD_CLONE float expf(float) noexcept;
 SKYTAPE_SIMD_CLONE double exp(double) noexcept;
 SKYTAPE_SIMD_CLONE float logf(float) noexcept;
 SKYTAPE_SIMD_CLONE double log(double) noexcept;
@@ -35,7 +37,28 @@ SKYTAPE_SIMD_CLONE float skytape_cosf(float) noexcept __asm__("cosf");
 
 namespace skytape::math {
 
+#ifdef __CUDACC__
 HD inline float exp(float x) { return ::expf(x); }
+#else
+/// e^x = 2^n e^r with n = round(x / log 2), |r| <= log(2) / 2; e^r by a polynomial of degree 6,
+/// fitted for the least relative error, 3e-9. Within 1.4 units of the last place of the true value;
+/// below 1.7e-38 (x < -86.99) it is 0.
+inline float exp(float x) {
+  constexpr float kRound = 0x1.8p23f + 126;  // its sum with n has n + 126 in the last bits
+  const float bounded = x < -87.3f ? -87.3f : x > 89.0f ? 89.0f : x;  // NaN stays
+  const float shifted = std::fma(bounded, 1.44269504f, kRound);
+  const float n = shifted - kRound;
+  const float r = std::fma(n, 2.12194440e-4f, std::fma(n, -0.693359375f, bounded));
+  float p = 1.38145988e-3f;
+  p = std::fma(p, r, 8.36871658e-3f);
+  p = std::fma(p, r, 4.16683890e-2f);
+  p = std::fma(p, r, 1.66665211e-1f);
+  p = std::fma(p, r, 4.99999940e-1f);
+  p = std::fma(p * r, r, r);                                                             // e^r - 1
+  const float half = std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << 23);  // 2^(n-1)
+  return 2 * std::fma(p, half, half);
+}
+#endif
 HD inline double exp(double x) { return ::exp(x); }
 HD inline float log(float x) { return ::logf(x); }
 HD inline double log(double x) { return ::log(x); }

@@ -36,11 +36,21 @@ template <class F, class... From>
   return team.sum(n, [=](std::int64_t i) { return f(from[i]...); });
 }
 
+/// to[i] += Σ f(t, i) over begin <= t < end in their order, i < n: a loop over i vectorises.
+template <class T, class F>
+[[gnu::always_inline]] inline void add_terms(const Team& team, std::int64_t n, T* to,
+                                             std::int64_t begin, std::int64_t end, const F& f) {
+  for (std::int64_t t = begin; t < end; ++t) {
+    team.each(n, [=](std::int64_t i) { to[i] += f(t, i); });
+  }
+}
+
 template <class F> void narrow_rows(std::int64_t count, std::int64_t width, const F& f) {
   rows(count, width, f);
 }
 
 }  // namespace cpu
+using cpu::add_terms;
 using cpu::assign;
 using cpu::narrow_rows;
 using cpu::sum_over;
@@ -92,6 +102,17 @@ __device__ auto sum_over(const Team& team, std::int64_t n, const F& f, const Fro
     return (f(in.x[0]...) + f(in.x[1]...)) + (f(in.x[2]...) + f(in.x[3]...));
   };
   return team.sum(n / 4, [&](std::int64_t i) { return four(Four<From>::at(from + 4 * i)...); });
+}
+
+/// to[i] += Σ f(t, i) over begin <= t < end in their order, i < n: the sum stays in a register.
+template <class Team, class T, class F> __device__ void add_terms(const Team& team, std::int64_t n,
+                                                                  T* to, std::int64_t begin,
+                                                                  std::int64_t end, const F& f) {
+  team.each(n, [&](std::int64_t i) {
+    T sum = to[i];
+    for (std::int64_t t = begin; t < end; ++t) sum += f(t, i);
+    to[i] = sum;
+  });
 }
 
 /// A few neighbouring lanes of a warp own the row; its other lanes own other rows.
@@ -147,6 +168,7 @@ template <class F> void narrow_rows(std::int64_t count, std::int64_t width, cons
 }
 
 }  // namespace cuda
+using cuda::add_terms;
 using cuda::assign;
 using cuda::narrow_rows;
 using cuda::sum_over;

@@ -59,13 +59,13 @@ template <class T> struct BiasMultiplyAdd {
 // whose instructions would take longer than the memory.
 
 /// gelu(z) and its derivative.
-template <class S, class T> HD T gelu_value(T z) {
+template <class S, class T> HD inline T gelu_value(T z) {
 #ifdef __CUDACC__
   if constexpr (std::is_same_v<S, Bf16>) return gelu(z).value;
 #endif
   return z * math::normal_cdf(z);
 }
-template <class S, class T> HD T gelu_slope(T z) {
+template <class S, class T> HD inline T gelu_slope(T z) {
 #ifdef __CUDACC__
   if constexpr (std::is_same_v<S, Bf16>) return gelu(z).derivative;
 #endif
