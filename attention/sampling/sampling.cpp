@@ -1,13 +1,9 @@
 #include "attention/sampling/sampling.hpp"
 
-#include <algorithm>
 #include <limits>
-#include <utility>
-#include <vector>
 
 #include "attention/sampling/sampling_plan.hpp"
 #include "tensor/core/on_device.hpp"
-#include "tensor/launch/launch.hpp"
 
 namespace skytape::attention {
 namespace {
@@ -28,37 +24,7 @@ Tensor index_like(const Tensor& values, std::int64_t k) {
   return Tensor::empty(values.shape().with(values.rank() - 1, k), DType::i32, values.device());
 }
 
-/// Value and position as one sortable entry.
-template <class T> using Entry = std::pair<decltype(descending_key(T{})), std::int32_t>;
-
-template <class T> void top_k_row(const T* values, std::int64_t n, std::int64_t k,
-                                  std::vector<Entry<T>>& entries, std::int32_t* out) {
-  entries.resize(static_cast<std::size_t>(n));
-  for (std::int64_t i = 0; i < n; ++i) {
-    entries[i] = {descending_key(values[i]), static_cast<std::int32_t>(i)};
-  }
-  if (k < n) std::nth_element(entries.begin(), entries.begin() + k, entries.end());
-  std::sort(entries.begin(), entries.begin() + k);
-  for (std::int64_t i = 0; i < k; ++i) out[i] = entries[i].second;
-}
-
 }  // namespace
-
-void top_k_on(Cpu, const Tensor& values, Tensor& index) {
-  const std::int64_t n = values.cols(), k = index.cols(), count = values.rows();
-  std::int32_t* const out = index.data<std::int32_t>();  // [rows, k]
-  dispatch_float(values.dtype(), [&]<class T>() {
-    const T* const in = values.data<T>();  // [rows, n]
-#pragma omp parallel if (count > 1)
-    {
-      std::vector<Entry<T>> entries;
-#pragma omp for schedule(static)
-      for (std::int64_t row = 0; row < count; ++row) {
-        top_k_row(in + row * n, n, k, entries, out + row * k);
-      }
-    }
-  });
-}
 
 Tensor top_k(const Tensor& values, std::int64_t k) {
   check("top_k", values, k, values.cols());
