@@ -2,8 +2,8 @@
 // adjoint, and the gradient of its weights.
 #include "nn/layers/convolution_plan.hpp"
 #include "tensor/launch/columns.hpp"
-#include "tensor/launch/launch.hpp"
 #include "tensor/launch/math.hpp"
+#include "tensor/launch/narrow_rows.hpp"
 #include "tensor/random/dropout.hpp"
 #include "tensor/random/philox.hpp"
 
@@ -64,12 +64,8 @@ template <class T, class Around> struct ConvolveRow {
       const std::int64_t tap = r * plan.taps, last = plan.tap_rows * plan.taps - 1;
       const T* const start = weight + (adjoint ? last - tap : tap) * e_count;
       const std::int64_t step = adjoint ? -e_count : e_count;
-      team.each(e_count, [=](std::int64_t e) {
-        T sum = to[e];
-        for (std::int64_t t = first; t < end; ++t) {
-          sum += start[t * step + e] * within.read(from_row + t, from[t * e_count + e]);
-        }
-        to[e] = sum;
+      add_terms(team, e_count, to, first, end, [=](std::int64_t t, std::int64_t e) {
+        return start[t * step + e] * within.read(from_row + t, from[t * e_count + e]);
       });
     }
     team.each(e_count, [=, this](std::int64_t e) { to[e] = around.written(row, e, to[e]); });
