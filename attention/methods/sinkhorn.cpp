@@ -176,7 +176,7 @@ class Sinkhorn final : public Method {
 
   // ---- derivation ------------------------------------------------------------------------------
   // mu is the mask as a column that multiplies rows; k and v are [Q, b D] where R multiplies them.
-  //   k = mu K,  v = mu V,  m_i = mean of the keys of block i                     (1)
+  //   k = mu K,  v = mu V,  m_i = sum of the keys of block i / b                  (1)
   //   L_ij = m_i W_j,  S = (L + noise) / temperature among the blocks with tokens    (2)
   //   R = K steps of Sinkhorn normalisation of S                                  (3)
   //   k' = R k,  v' = R v                                                         (4)
