@@ -65,7 +65,7 @@ CALLERS := tests/% train/% data/files/% data/custom/% data/tasks/% attention/met
 # Callers that read or write JSON: its header takes half a second.
 JSON    := $(shell grep -rl Json --include=*.cpp data train tests)
 KIND     = $(if $(filter $(LOOPS),$<),loops,$(if $(filter $(CALLERS),$<),$(if $(filter $(JSON),$<),json,callers),engine))
-SANITIZERS := -g1 -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+SANITIZERS := -g1 -D_GLIBCXX_ASSERTIONS -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 OPTIMISE_release_loops   := -O3 -DNDEBUG
 OPTIMISE_release_engine  := -O1 -ffp-contract=off -DNDEBUG
 OPTIMISE_release_callers := -Og -ffp-contract=off -DNDEBUG
