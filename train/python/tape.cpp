@@ -110,7 +110,9 @@ Var record_python(Tape& tape, const std::string& name, const std::vector<Var>& i
         ENSURE(nb::len(given) == count, op, ": backward must return ", count,
                " gradients, one for each input or None, got ", nb::len(given));
         for (std::size_t i = 0; i < count; ++i) {
-          g.add(static_cast<int>(i), tensor_of(given[i], "gradient"));
+          const Tensor gradient = tensor_of(given[i], "gradient");
+          // A function may write the next gradient into the same array.
+          g.add(static_cast<int>(i), gradient.defined() ? gradient.clone() : gradient);
         }
       });
 }
@@ -219,7 +221,7 @@ void add_tape(nb::module_& m) {
           "backward",
           [](Tape& tape, const Var& output, const Tensor& cotangent) {
             const Turn turn(tape);
-            tape.backward(output, cotangent);
+            tape.backward(output, cotangent.defined() ? cotangent.clone() : cotangent);
           },
           nb::arg("output"), nb::arg("cotangent").none() = nb::none(), Free(), "Once per tape.")
       .def(

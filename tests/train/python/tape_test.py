@@ -109,6 +109,22 @@ class Tapes(unittest.TestCase):
         value[:] = 7
         self.assertTrue((x.value == A).all())
 
+    def test_gradients_stay_when_arrays_that_backward_was_given_change(self):
+        tape, shared = skytape.Tape(), np.empty(2)
+
+        def times(factor, x):
+            return tape.record("times", [x], factor * x.value,
+                               lambda dy: [np.multiply(factor, dy, out=shared)])
+        x, y = tape.input(np.ones(2)), tape.input(np.ones(2))
+        cotangent = np.array([1., 10])
+        tape.backward(times(2, x) + times(5, y), cotangent)
+        np.testing.assert_array_equal([tape.grad(x), tape.grad(y)], [[2, 20], [5, 50]])
+        tape = skytape.Tape()
+        x = tape.input(np.ones(2))
+        tape.backward(x + 1, cotangent)
+        cotangent[:] = 3
+        np.testing.assert_array_equal(tape.grad(x), [1, 10])
+
     def test_gradcheck_passes_right_gradients_and_finds_wrong_ones(self):
         def cube(x, factor):
             value = x.value
