@@ -95,6 +95,14 @@ class Tapes(unittest.TestCase):
         with self.assertRaisesRegex(skytape.UsageError, "whole numbers and slices as indices, got bool"):
             x[True]
 
+    def test_arrays_and_values_are_no_indices(self):
+        tape = skytape.Tape()
+        x = tape.input(np.ones((2, 3)))
+        for part in (np.array([0, 1]), tape.input(np.ones(2))):
+            for index in (part, (part, ...), (..., part)):
+                with self.assertRaisesRegex(skytape.UsageError, "whole numbers and slices as indices, got "):
+                    x[index]
+
     def test_gradients_go_back_to_inputs(self):
         tape = skytape.Tape()
         a, c = tape.input(A), tape.constant(C)

@@ -120,11 +120,10 @@ def _item(self, index):
     """x[...] by whole numbers, slices of step 1 and None, as of an array."""
     index = index if isinstance(index, tuple) else (index,)
     taken = sum(part is not None and part is not Ellipsis for part in index)
-    if taken > len(self.shape) or sum(part is Ellipsis for part in index) > 1:
+    places = [i for i, part in enumerate(index) if part is Ellipsis]
+    if taken > len(self.shape) or len(places) > 1:
         raise UsageError(f"Var: {taken} indices for the shape {list(self.shape)}")
-    if Ellipsis not in index:
-        index += (Ellipsis,)
-    at = index.index(Ellipsis)
+    at = places[0] if places else len(index)
     index = index[:at] + (slice(None),) * (len(self.shape) - taken) + index[at + 1:]
     found, shape, axis = self, [], 0
     for part in index:
